@@ -244,7 +244,7 @@ def explore(folder: Path, times: int) -> dict[str, list[float]]:
                 _ask(base + "rollouts", query)
                 took.append(1000 * (time.perf_counter() - began))
             got[name] = took
-        page = _whole(base, {})[0]
+        page = _ask(base + "rollouts", {})["rollouts"][0]
         for name, address in (
             ("a rollout", "rollout"),
             ("summary", "summary"),

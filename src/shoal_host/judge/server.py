@@ -20,6 +20,7 @@ import uvicorn
 from rich.console import Console
 from rich.text import Text
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -30,7 +31,7 @@ from shoal_host.judge.messages import MAX_BYTES, Envelope, Malformed, Refusal, e
 from shoal_host.judge.rules import Reason, Refused
 from shoal_host.judge.service import Service
 from shoal_web.serving import server
-from shoal_web.serving.pages import BodyError, read_body
+from shoal_web.serving.pages import read_body
 
 BOARD_ROWS = 1000
 BOARD_SECONDS = 10.0
@@ -87,8 +88,9 @@ class Web:
                 envelope = await reply(await read_body(request, MAX_BYTES), address)
             except Malformed as error:
                 raise Refused(Reason.malformed, str(error)[:200]) from None
-            except BodyError as error:
-                raise Refused(Reason.slow if error.status == Reason.slow.status else Reason.size, str(error)) from None
+            except HTTPException as error:
+                reason = Reason.slow if error.status_code == Reason.slow.status else Reason.size
+                raise Refused(reason, error.detail) from None
             return Response(encode(envelope), media_type="application/msgpack")
 
         return handle

@@ -37,6 +37,7 @@ from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.draw import slot_seed
 from shoal.tasks.task import right_answer
+from shoal.untrusted import encodable
 from shoal.wire.rollouts import Kind
 from shoal_web.human.gallery import Comparison, Gallery
 from shoal_web.human.journal import Entry, Journal, Learned, Learners
@@ -127,16 +128,13 @@ class Contributor:
                 found.append(self._draw(choose(figures, want, self._random)))
             return found
 
-    def skip(self, round: int, slot: int) -> None:
-        """Gives up a question. Raises `LookupError` where none waits."""
-        self.journal.skip(round, slot)
-
     def answer(self, round: int, slot: int, texts: Sequence[str]) -> Entry:
         """Scores answers to a question that waits, keeps them in the journal and shares them.
 
         Raises `LookupError` where none waits, `UnfitError` for what nobody would admit."""
-        entry = self.journal.entry(round, slot)
-        if entry is None or entry.state != "open" or entry.task not in self._made:
+        here = (one for one in self.journal.open() if (one.round, one.slot) == (round, slot) and one.task in self._made)
+        entry = next(here, None)
+        if entry is None:
             raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
         answers = self._checked(entry, texts)
         [rewards] = self._verifier.score([(entry.question.id, answers)])
@@ -178,7 +176,6 @@ class Contributor:
         return comparison
 
     def dismiss(self, id: str) -> None:
-        """Passes over a comparison."""
         with self._lock:
             self.gallery.dismiss(id)
 
@@ -198,11 +195,11 @@ class Contributor:
 
     def _draw(self, label: str) -> Entry:
         """A new question of the task, which every node can derive from this key, the round and slot 0."""
-        for tries in range(TRIES):
+        for _ in range(TRIES):
             round = self.journal.reserve()
             question = self._question(label, round)
             # Nodes take the same text for the same question once, from whoever: another question says more.
-            if tries == TRIES - 1 or not self.journal.asked(question.hash):
+            if not self.journal.asked(question.hash):
                 break
         return self.journal.offer(Entry(round, 0, label, question))
 
@@ -226,10 +223,8 @@ class Contributor:
         for text in answers:
             if len(text) > longest:
                 raise UnfitError(f"an answer has {len(text)} characters, and {longest} are the most that nodes take")
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                raise UnfitError("an answer is not valid Unicode") from None
+            if encodable(text) != text:
+                raise UnfitError("an answer is not valid Unicode")
         return answers
 
     def _rollout(self, entry: Entry) -> Rollout:
@@ -266,7 +261,6 @@ class Contributor:
     def _warm(self) -> None:
         """Starts the process that scores, so that the first answer does not wait for it."""
         with contextlib.suppress(UserError):
-            label = next(iter(self._made))
-            if self._closed.is_set():
-                return
-            self._verifier.score([(self._question(label, 0).id, [""])])
+            question = self._question(self.tasks.labels[0], 0)
+            if not self._closed.is_set():
+                self._verifier.score([(question.id, [""])])

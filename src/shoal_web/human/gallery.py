@@ -94,20 +94,18 @@ class Gallery:
     def pick(self, own: str, random: Random) -> Comparison | None:
         """A question whose answers have not been compared yet, preferably of several nodes, and with different rewards.
         `own`: whose answers are left out, since nobody judges himself."""
-        best: tuple[bool, bool, float] | None = None
+        waiting: list[tuple[bool, bool, float, list[Answer], tuple[Question, ...]]] = []
         for key, asked in self._asked.items():
-            others = [answer for answer in asked.answers.values() if own not in answer.makers]
-            if len(others) < 2 or key in self._done:
-                continue
-            makers = {maker for answer in others for maker in answer.makers}
-            rank = (len(makers) > 1, len({answer.reward for answer in others}) > 1, random.random())
-            if best is None or rank > best:
-                best, chosen_key, answers, questions = rank, key, others, tuple(asked.questions.values())
-        if best is None:
+            answers = [answer for answer in asked.answers.values() if own not in answer.makers]
+            if len(answers) > 1 and key not in self._done:
+                several = len({maker for answer in answers for maker in answer.makers}) > 1
+                differ = len({answer.reward for answer in answers}) > 1
+                waiting.append((several, differ, random.random(), answers, tuple(asked.questions.values())))
+        if not waiting:
             return None
-        key, chosen = chosen_key, _varied(answers, random)
-        id = hash_of((key, sorted(answer.text for answer in chosen), random.random()))
-        comparison = Comparison(id, questions[0], tuple(chosen), questions)
+        *_, answers, questions = max(waiting, key=lambda one: one[:3])
+        id = hash_of((questions[0].hash, random.random()))
+        comparison = Comparison(id, questions[0], tuple(_varied(answers, random)), questions)
         self._offered[id] = comparison
         _drop_oldest(self._offered, OFFERED)
         return comparison

@@ -101,7 +101,7 @@ class Journal:
             self._db.execute("INSERT OR IGNORE INTO numbers VALUES ('version', ?)", (VERSION,))
             self._db.execute("INSERT OR IGNORE INTO numbers VALUES ('round', ?)", (int(clock()),))
             self._db.execute("COMMIT")
-            version = self._number("version")
+            [[version]] = self._do("SELECT value FROM numbers WHERE name = 'version'")
         except (sqlite3.Error, OSError) as error:
             if "locked" in str(error):
                 raise UserError(f"another `shoal human` has {path}: end it, or choose another --home") from None
@@ -116,9 +116,7 @@ class Journal:
 
     def reserve(self) -> int:
         """A round that was never given before."""
-        with self._lock:
-            self._do("UPDATE numbers SET value = value + 1 WHERE name = 'round'")
-            return self._number("round")
+        return int(self._do("UPDATE numbers SET value = value + 1 WHERE name = 'round' RETURNING value")[0][0])
 
     def offer(self, entry: Entry) -> Entry:
         """Records that a question is asked."""
@@ -129,36 +127,29 @@ class Journal:
 
     def answer(self, round: int, slot: int, answers: Sequence[str], rewards: Sequence[float]) -> Entry:
         """Records answers to an open question. Raises `LookupError` where it is not open."""
-        self._settle(round, slot, "answered", answers, rewards)
-        entry = self.entry(round, slot)
-        assert entry is not None
-        return entry
+        return self._settle(round, slot, "answered", answers, rewards)
 
     def skip(self, round: int, slot: int) -> None:
         """Records that a question will not be answered. Raises as `answer` does."""
         self._settle(round, slot, "skipped", (), ())
 
-    def entry(self, round: int, slot: int) -> Entry | None:
-        rows = self._read("SELECT * FROM questions WHERE round = ? AND slot = ?", round, slot)
-        return _entry(rows[0]) if rows else None
-
     def open(self) -> list[Entry]:
         """Questions that wait for an answer, oldest first."""
-        return list(map(_entry, self._read("SELECT * FROM questions WHERE state = 'open' ORDER BY round, slot")))
+        return list(map(_entry, self._do("SELECT * FROM questions WHERE state = 'open' ORDER BY round, slot")))
 
     def answered(self, limit: int = 50, before: int | None = None, since: float = 0.0) -> list[Entry]:
         """Answered questions, the newest first: in rounds below `before`, and after the time `since`."""
         sql = "state = 'answered' AND round < ? AND answered >= ? ORDER BY round DESC, slot DESC LIMIT ?"
-        rows = self._read(f"SELECT * FROM questions WHERE {sql}", 2**62 if before is None else before, since, limit)
+        rows = self._do(f"SELECT * FROM questions WHERE {sql}", 2**62 if before is None else before, since, limit)
         return list(map(_entry, rows))
 
     def asked(self, hash: str) -> bool:
         """Whether a question of this text was asked before."""
-        return bool(self._read("SELECT 1 FROM questions WHERE hash = ? LIMIT 1", hash))
+        return bool(self._do("SELECT 1 FROM questions WHERE hash = ? LIMIT 1", hash))
 
     def rewards(self, task: str, last: int) -> list[float]:
         """The mean rewards of the last answers to questions of `task`, the newest first."""
-        rows = self._read(
+        rows = self._do(
             "SELECT (SELECT AVG(value) FROM json_each(rewards)) FROM questions"
             " WHERE state = 'answered' AND task = ? ORDER BY round DESC LIMIT ?",
             *(task, last),
@@ -167,11 +158,11 @@ class Journal:
 
     def totals(self) -> dict[str, float]:
         """How many were answered, the sum of their mean rewards, how many taught some node, and how many nodes."""
-        answered, reward = self._read(
+        answered, reward = self._do(
             "SELECT COUNT(*), COALESCE(SUM((SELECT AVG(value) FROM json_each(rewards))), 0) FROM questions"
             " WHERE state = 'answered'"
         )[0]
-        taught, learners = self._read("SELECT COUNT(DISTINCT round * 64 + slot), COUNT(DISTINCT node) FROM lessons")[0]
+        taught, learners = self._do("SELECT COUNT(DISTINCT round * 64 + slot), COUNT(DISTINCT node) FROM lessons")[0]
         return {"answered": answered, "reward": reward, "taught": taught, "learners": learners}
 
     def learned(self, lessons: Sequence[Learned]) -> int:
@@ -180,46 +171,38 @@ class Journal:
         with self._lock, self._db:  # one transaction
             before = self._db.total_changes
             self._db.execute("BEGIN")
-            for one in lessons:
-                self._db.execute(
-                    "INSERT OR IGNORE INTO lessons (round, slot, node, name, model, at, time)"
-                    " SELECT round, slot, ?, ?, ?, ?, ? FROM questions AS own"
-                    " WHERE round = ? AND slot = ? AND state = 'answered' AND"
-                    " (SELECT COUNT(*) FROM lessons WHERE round = own.round AND slot = own.slot) < ?",
-                    (one.node, one.name, one.model, one.at, one.time, one.round, one.slot, MOST_LEARNERS),
-                )
+            self._db.executemany(
+                "INSERT OR IGNORE INTO lessons (round, slot, node, name, model, at, time)"
+                " SELECT round, slot, :node, :name, :model, :at, :time FROM questions AS own"
+                " WHERE round = :round AND slot = :slot AND state = 'answered' AND"
+                f" (SELECT COUNT(*) FROM lessons WHERE round = own.round AND slot = own.slot) < {MOST_LEARNERS}",
+                map(msgspec.structs.asdict, lessons),
+            )
             return self._db.total_changes - before
 
     def lessons(self, after: int = 0, limit: int = 200) -> list[Learned]:
         """Who learned from what, in order: the first with higher numbers than `after`."""
-        rows = self._read("SELECT * FROM lessons WHERE number > ? ORDER BY number LIMIT ?", after, limit)
+        rows = self._do("SELECT * FROM lessons WHERE number > ? ORDER BY number LIMIT ?", after, limit)
         return [Learned(*row) for row in rows]
 
-    def lessons_of(self, entries: Sequence[Entry]) -> dict[tuple[int, int], list[Learned]]:
-        """Who learned from each of `entries`."""
+    def lessons_of(self, entry: Entry) -> list[Learned]:
+        """Who learned from this answer."""
         sql = "SELECT * FROM lessons WHERE round = ? AND slot = ? ORDER BY number LIMIT ?"
-        places = [(entry.round, entry.slot) for entry in entries]
-        return {place: [Learned(*row) for row in self._read(sql, *place, MOST_LEARNERS)] for place in places}
+        return [Learned(*row) for row in self._do(sql, entry.round, entry.slot, MOST_LEARNERS)]
 
-    def _settle(self, round: int, slot: int, state: State, answers: Sequence[str], rewards: Sequence[float]) -> None:
+    def _settle(self, round: int, slot: int, state: State, answers: Sequence[str], rewards: Sequence[float]) -> Entry:
         texts = (msgspec.json.encode(list(each)).decode() for each in (answers, rewards))
         done = self._do(
             "UPDATE questions SET state = ?, answers = ?, rewards = ?, answered = ?"
-            " WHERE round = ? AND slot = ? AND state = 'open'",
+            " WHERE round = ? AND slot = ? AND state = 'open' RETURNING *",
             *(state, *texts, self._clock(), round, slot),
         )
-        if not done.rowcount:
+        if not done:
             raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
+        return _entry(done[0])
 
-    def _number(self, name: str) -> int:
-        return int(self._read("SELECT value FROM numbers WHERE name = ?", name)[0][0])
-
-    def _do(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """One change, on disk when this returns."""
-        with self._lock:
-            return self._db.execute(statement, values)
-
-    def _read(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    def _do(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a statement. What it changes is on disk when this returns."""
         with self._lock:
             return self._db.execute(statement, values).fetchall()
 

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -29,6 +30,7 @@ from starlette.routing import BaseRoute, Route
 from shoal.config.answer_form import in_form
 from shoal.config.display_name import full_name
 from shoal.errors import UserError
+from shoal.rollout import Question
 from shoal.tasks.pictures import data_address
 from shoal.untrusted import UNDECODABLE
 from shoal_web.human.contributor import Contributor
@@ -36,7 +38,7 @@ from shoal_web.human.gallery import shown
 from shoal_web.human.journal import Entry, Learned
 from shoal_web.human.recommended import RECOMMENDED
 from shoal_web.serving.guard import MOST_BYTES, Access, PostGuard
-from shoal_web.serving.pages import OWN_ERROR, BodyError, json_response, page_routes, read_body
+from shoal_web.serving.pages import OWN_ERROR, json_response, page_routes, read_body
 
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32
@@ -48,6 +50,7 @@ BODY_SECONDS: Final = 20.0
 PICTURE_WIDTH: Final = 256
 """Pixels of a question's picture on the page, about."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Data = dict[str, Any]
 
 
 class Posted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -85,42 +88,32 @@ class Ranked(Posted):
 T = TypeVar("T", bound=Posted)
 
 
-class RefusedError(Exception):
-    """`status`: the HTTP status that says so."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
 def make_app(one: Contributor, access: Access) -> PostGuard:
     """The page and the API of a contributor, behind its guard."""
     waiting = 0
 
-    def state(request: Request) -> dict[str, Any]:
+    def state(request: Request) -> Data:
         return {"word": guard.word, **_state(one)}
 
-    def question(given: Wanted) -> dict[str, Any]:
+    def question(given: Wanted) -> Data:
         return {"questions": [_question(one, entry) for entry in one.ask(given.want, given.n, given.fresh)]}
 
-    def answer(given: Answers) -> dict[str, Any]:
+    def answer(given: Answers) -> Data:
         return _entry(one, one.answer(given.round, given.slot, given.answers))
 
-    def skip(given: Place) -> dict[str, Any]:
-        one.skip(given.round, given.slot)
+    def skip(given: Place) -> Data:
+        one.journal.skip(given.round, given.slot)
         return {}
 
-    def compare(given: Posted) -> dict[str, Any]:
-        comparison = one.compare()
-        if comparison is None:
+    def compare(given: Posted) -> Data:
+        if (comparison := one.compare()) is None:
             return {"comparison": None}
-        told: dict[str, Any] = {"id": comparison.id, "text": comparison.question.text}
-        told["task"] = comparison.question.id.task
-        told["pictures"] = [data_address(picture, PICTURE_WIDTH) for picture in comparison.question.pictures]
+        asked = comparison.question
+        told = {"id": comparison.id, "text": asked.text, "task": asked.id.task, "pictures": _pictures(asked)}
         answers = [shown(answer.text) for answer in comparison.answers]
         return {"comparison": {**told, "makers": comparison.makers, "answers": answers}}
 
-    def rank(given: Ranked) -> dict[str, Any]:
+    def rank(given: Ranked) -> Data:
         if not given.places:
             one.dismiss(given.id)
             return {}
@@ -132,11 +125,10 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
             ]
         }
 
-    def journal(request: Request) -> dict[str, Any]:
+    def journal(request: Request) -> Data:
         before = _number(request, "before", 2**62)
         entries = one.journal.answered(min(200, max(1, _number(request, "limit", 50))), before)
-        lessons = one.journal.lessons_of(entries)
-        return {"entries": [_entry(one, entry, lessons[entry.round, entry.slot]) for entry in entries]}
+        return {"entries": [_entry(one, entry, one.journal.lessons_of(entry)) for entry in entries]}
 
     async def lessons(request: Request) -> Response:
         nonlocal waiting
@@ -153,7 +145,8 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
             waiting -= 1
 
     async def refused(request: Request, error: Exception) -> Response:
-        return json_response({"error": str(error)}, getattr(error, "status", 500))
+        assert isinstance(error, HTTPException)
+        return json_response({"error": error.detail}, error.status_code)
 
     async def unable(request: Request, error: Exception) -> Response:
         return json_response({"error": str(error)}, 503)
@@ -173,13 +166,12 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         Route("/api/lessons", lessons),
     ]
     # A full disk, or a process that scores and does not start: the same may work later.
-    handlers = {RefusedError: refused, sqlite3.Error: unable, UserError: unable, Exception: failed}
-    app = Starlette(routes=routes, exception_handlers=handlers)
-    guard = PostGuard(app, access)
+    handlers = {HTTPException: refused, sqlite3.Error: unable, UserError: unable, Exception: failed}
+    guard = PostGuard(Starlette(routes=routes, exception_handlers=handlers), access)
     return guard
 
 
-def _get(work: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+def _get(work: Callable[[Request], Data]) -> Callable[[Request], Awaitable[Response]]:
     """A route that reads."""
 
     async def endpoint(request: Request) -> Response:
@@ -188,7 +180,7 @@ def _get(work: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Await
     return endpoint
 
 
-def _post(kind: type[T], work: Callable[[T], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+def _post(kind: type[T], work: Callable[[T], Data]) -> Callable[[Request], Awaitable[Response]]:
     """A route that passes what was posted to `work`."""
 
     async def endpoint(request: Request) -> Response:
@@ -196,23 +188,21 @@ def _post(kind: type[T], work: Callable[[T], dict[str, Any]]) -> Callable[[Reque
             given = msgspec.json.decode(await read_body(request, MOST_BYTES, BODY_SECONDS), type=kind)
         except ClientDisconnect:
             return Response(status_code=400)
-        except BodyError as error:
-            raise RefusedError(error.status, str(error)) from None
         except UNDECODABLE as error:
-            raise RefusedError(400, f"the body is wrong: {error}") from None
+            raise HTTPException(400, f"the body is wrong: {error}") from None
         return json_response(await run_in_threadpool(_tried, work, given))
 
     return endpoint
 
 
-def _tried(work: Callable[[Any], dict[str, Any]], given: Any) -> dict[str, Any]:
+def _tried(work: Callable[[Any], Data], given: Any) -> Data:
     """What `work` gives, or an answer that says what is wrong."""
     try:
         return work(given)
     except LookupError as error:
-        raise RefusedError(404, str(error.args[0] if error.args else error)) from None
+        raise HTTPException(404, str(error)) from None
     except ValueError as error:
-        raise RefusedError(400, str(error)) from None
+        raise HTTPException(400, str(error)) from None
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -220,11 +210,11 @@ def _number(request: Request, name: str, default: int) -> int:
     if text is None:
         return default
     if not text.isdecimal() or not text.isascii() or len(text) > 16:
-        raise RefusedError(400, f"{name} is not a number")
+        raise HTTPException(400, f"{name} is not a number")
     return int(text)
 
 
-def _state(one: Contributor) -> dict[str, Any]:
+def _state(one: Contributor) -> Data:
     status = one.member.status()
     return {
         "name": full_name(one.identity.name, one.config.network.display_name),
@@ -244,13 +234,16 @@ def _state(one: Contributor) -> dict[str, Any]:
     }
 
 
-def _asked(entry: Entry) -> dict[str, Any]:
-    shown = [data_address(picture, PICTURE_WIDTH) for picture in entry.question.pictures]
+def _asked(entry: Entry) -> Data:
     asked = {"round": entry.round, "slot": entry.slot, "task": entry.task, "text": entry.question.text}
-    return asked | {"pictures": shown}
+    return asked | {"pictures": _pictures(entry.question)}
 
 
-def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
+def _pictures(question: Question) -> list[str]:
+    return [data_address(picture, PICTURE_WIDTH) for picture in question.pictures]
+
+
+def _question(one: Contributor, entry: Entry) -> Data:
     form = one.specs[entry.task].answer
     tagged = form in ("tag", "boxed")
     return {
@@ -262,7 +255,7 @@ def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(one: Contributor, entry: Entry, lessons: Sequence[Learned] = ()) -> dict[str, Any]:
+def _entry(one: Contributor, entry: Entry, lessons: Sequence[Learned] = ()) -> Data:
     right = one.right_answer(entry)
     bare = entry.task in one.specs and one.specs[entry.task].answer == "whole"  # nothing else may stand in an answer
     answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered, "bare": bare}

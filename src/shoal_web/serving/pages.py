@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -49,23 +50,15 @@ def json_response(data: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(data), status, media_type="application/json")
 
 
-class BodyError(Exception):
-    """The body is too long, or takes too long. `status`: the HTTP status that says so."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
 async def read_body(request: Request, most: int, seconds: float = 5.0) -> bytes:
-    """The body of `request`, of at most `most` bytes, which come within `seconds`. Raises `BodyError`."""
+    """The body of `request`, of at most `most` bytes, which come within `seconds`. Raises `HTTPException`."""
     data = bytearray()
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 data += chunk
                 if len(data) > most:
-                    raise BodyError(413, f"more than {most} bytes")
+                    raise HTTPException(413, f"more than {most} bytes")
     except TimeoutError:
-        raise BodyError(408, f"the request took more than {seconds:g} s to arrive") from None
+        raise HTTPException(408, f"the request took more than {seconds:g} s to arrive") from None
     return bytes(data)

@@ -14,13 +14,14 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from shoal_web.serving.guard import Access, Guard
-from shoal_web.serving.pages import STATIC, BodyError, page_routes, read_body
+from shoal_web.serving.pages import STATIC, page_routes, read_body
 from shoal_web.serving.server import Server, listening, server_config
 
 
@@ -31,7 +32,7 @@ class Served:
         self.bound = listening("127.0.0.1", 0)
         self.port = self.bound.getsockname()[1]
         app = Starlette(
-            routes=[Route("/", self._hello, methods=["GET", "POST"])], exception_handlers={BodyError: self._refused}
+            routes=[Route("/", self._hello, methods=["GET", "POST"])], exception_handlers={HTTPException: self._refused}
         )
         self.server = Server(server_config(app, 8, log_level="critical"))
         self._thread = threading.Thread(target=self.server.run, args=([self.bound],), daemon=True)
@@ -43,8 +44,8 @@ class Served:
         return PlainTextResponse(await read_body(request, 1000, 1.0), headers={"connection": "close"})
 
     async def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, BodyError)
-        return PlainTextResponse(str(error), error.status, {"connection": "close"})
+        assert isinstance(error, HTTPException)
+        return PlainTextResponse(str(error), error.status_code, {"connection": "close"})
 
     def connect(self, data: bytes = b"") -> socket.socket:
         link = socket.create_connection(("127.0.0.1", self.port), 20)
