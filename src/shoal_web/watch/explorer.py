@@ -40,8 +40,8 @@ class Explorer:
     def page(self, query: RolloutQuery) -> Data:
         """Rollouts, each with those of its completions that meet the conditions, equal ones together; `next`: where to
         go on, if there is more."""
-        parts, lessons = self._tables.parts(ROLLOUTS), self._tables.parts(LEARNED)
-        conditions, values = conditions_of(query, parquet(lessons.values()) if lessons else None)
+        parts = self._tables.parts(ROLLOUTS)
+        conditions, values = conditions_of(query, self._tables.all(LEARNED))
         meets, known = " AND ".join(conditions) or "true", dict(values)
         left = sorted(parts, reverse=True)
         if query.after:
@@ -50,11 +50,13 @@ class Explorer:
             conditions.append("(part < $at_part OR row < $at_row)")
             values |= {"at_part": part, "at_row": row}
         found: list[Row] = []
+        where = " AND ".join(conditions) or "true"
         for some in (left[:NEWEST], left):
             if some and len(found) <= query.limit:
+                files = parquet(ROLLOUTS, (parts[part] for part in some))
                 found = self._tables.rows(
                     f"SELECT part, min(row) AS row, max(row) AS top, {_names(KEY)} "
-                    f"FROM {parquet(parts[part] for part in some)} r WHERE {' AND '.join(conditions) or 'true'} "
+                    f"FROM {files} r WHERE {where} "
                     f"GROUP BY part, {_names(KEY)} ORDER BY part DESC, top DESC LIMIT {query.limit + 1}",
                     values,
                 )
@@ -66,7 +68,7 @@ class Explorer:
         """These rollouts as a page shows them, in their order."""
         if not found:
             return []
-        files = parquet(parts[part] for part in dict.fromkeys(row["part"] for row in found))
+        files = parquet(ROLLOUTS, (parts[part] for part in dict.fromkeys(row["part"] for row in found)))
         low, high = min(row["row"] for row in found) - TOGETHER, max(row["top"] for row in found) + TOGETHER
         same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM f."{name}"' for name in ("part", *KEY))
         near = f"r.row BETWEEN f.row - {TOGETHER} AND f.top + {TOGETHER}"
@@ -83,10 +85,10 @@ class Explorer:
 
     def whole(self, query: RowQuery) -> Data:
         """The rollout that has this completion."""
-        path = self._path(query.part)
+        rows = self._part(query.part)
         mine = self._tables.rows(
             f"SELECT {_names(KEY)}, length(question) AS question_length, left(answer, {WHOLE}) AS answer, "
-            f"substr(question, 1, {WHOLE}) AS question FROM {parquet([path])} WHERE row = $row",
+            f"substr(question, 1, {WHOLE}) AS question FROM {rows} WHERE row = $row",
             {"row": query.row},
         )
         if not mine:
@@ -97,7 +99,7 @@ class Explorer:
         completions = self._tables.rows(
             f"SELECT part, row, substr(completion, 1, {WHOLE}) AS completion, length(completion) AS length, "
             f"{_cut('finish_reason')}, reward, {HELD} "
-            f"FROM {parquet([path])} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
+            f"FROM {rows} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
             key,
         )
         for each in completions:
@@ -111,7 +113,7 @@ class Explorer:
         """A piece of a text, and where the next one begins."""
         rows = self._tables.rows(
             f"SELECT substr({query.field}, $start, {PIECE}) AS text, length({query.field}) AS length "
-            f"FROM {parquet([self._path(query.part)])} WHERE row = $row",
+            f"FROM {self._part(query.part)} WHERE row = $row",
             {"row": query.row, "start": query.offset + 1},
         )
         if not rows:
@@ -121,21 +123,18 @@ class Explorer:
 
     def _learned(self, key: Row) -> list[Row]:
         """The updates that used a rollout."""
-        parts = self._tables.parts(LEARNED)
-        if not parts:
-            return []
         same = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))
         return self._tables.rows(
-            f'SELECT {_cut("node")}, round, mean_reward, "foreign" AS peer FROM {parquet(parts.values())} '
+            f'SELECT {_cut("node")}, round, mean_reward, "foreign" AS peer FROM {self._tables.all(LEARNED)} '
             f"WHERE maker = $node AND made = $round AND {same} ORDER BY peer, round LIMIT {LEARNERS}",
             {name: value for name, value in key.items() if name != "version"},
         )
 
-    def _path(self, part: int) -> Path:
-        try:
-            return self._tables.parts(ROLLOUTS)[part]
-        except KeyError:
-            raise MissingError("there is no such completion") from None
+    def _part(self, part: int) -> str:
+        parts = self._tables.parts(ROLLOUTS)
+        if part not in parts:
+            raise MissingError("there is no such completion")
+        return parquet(ROLLOUTS, [parts[part]])
 
 
 def _told(found: Row, rows: list[Row]) -> Data:
@@ -166,17 +165,16 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def conditions_of(query: RolloutQuery, learned: str | None) -> tuple[list[str], dict[str, Any]]:
-    """SQL and values for `query`. `learned`: the rows of what was learned from, if there are any."""
+def conditions_of(query: RolloutQuery, learned: str) -> tuple[list[str], dict[str, Any]]:
+    """SQL and values for `query`. `learned`: SQL for what was learned from."""
     values: dict[str, Any] = {name: getattr(query, name) for name in CONDITIONS if getattr(query, name) is not None}
     conditions = [CONDITIONS[name] for name in values]
     if query.text:
         conditions.append("(contains(lower(completion), lower($text)) OR contains(lower(r.question), lower($text)))")
         values["text"] = query.text
-    if query.learner is not None and learned is None:
-        conditions.append("false")
+    if query.learner == "*":
+        conditions.append(f'EXISTS (FROM {learned} l WHERE l."foreign" AND {LEARNED_FROM})')
     elif query.learner is not None:
-        whom = 'l."foreign"' if query.learner == "*" else "l.node = $learner"
-        conditions.append(f"EXISTS (FROM {learned} l WHERE {whom} AND {LEARNED_FROM})")
-        values |= {} if query.learner == "*" else {"learner": query.learner}
+        conditions.append(f"EXISTS (FROM {learned} l WHERE l.node = $learner AND {LEARNED_FROM})")
+        values["learner"] = query.learner
     return conditions, values

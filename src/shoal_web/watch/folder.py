@@ -20,7 +20,7 @@ from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
 from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source, TaskQuery
 from shoal_web.watch.story import Story
-from shoal_web.watch.tables import Row, Tables, parquet
+from shoal_web.watch.tables import Row, Tables
 
 MOST_CONFIG: Final = 1 << 18
 """Bytes that are read of the settings."""
@@ -163,11 +163,8 @@ class FolderSource(Source):
 
     def _count(self) -> list[Row]:
         """How many completions there are of each task and maker."""
-        parts = self._tables.parts(ROLLOUTS)
-        if not parts:
-            return []
         figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
-        return self._tables.rows(f"SELECT {figures} FROM {parquet(parts.values())} GROUP BY 1, 2 LIMIT 5000")
+        return self._tables.rows(f"SELECT {figures} FROM {self._tables.all(ROLLOUTS)} GROUP BY 1, 2 LIMIT 5000")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

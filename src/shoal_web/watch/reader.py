@@ -12,10 +12,9 @@ runs into its limits is ended, and the next question starts another. Of all runs
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,51 +133,30 @@ def main() -> None:
         os._exit(1)  # `Tables` was closed before this process was ready
 
 
-class Reader(GuardedProcess):
-    """One process of `shoal_web.watch.reader`."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(COMMAND, Start(os.fsencode(folder), list(TABLES)))
-
-    def ask(self, query: str, values: Mapping[str, Any]) -> Answer:
-        """Raises `TimeoutError` or `EOFError` if no answer comes, `UserError` if it cannot be started."""
-        self.send(Ask(query, dict(values)))
-        return msgspec.msgpack.decode(self.receive(2 * PATIENCE, wall=PATIENCE + 5.0), type=Answer)
-
-    def kill(self) -> None:
-        """Ends it from another thread: whoever waits for its answer gets an `EOFError`."""
-        if (pid := self._pid) is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-
-
 class RunReader:
     """Asks the process that reads the run in `folder`, which is started by the first question. Close it."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._process = GuardedProcess(COMMAND, Start(os.fsencode(folder), list(TABLES)))
         self._turn = threading.Lock()
-        self.process: Reader | None = None
 
     def close(self) -> None:
-        """Ends the reader, whatever it does; the next query starts another."""
-        process = self.process
-        if self._turn.acquire(blocking=False):
+        """Ends the process; the next query starts another. One that is at work stays until other runs are read."""
+        if self._turn.acquire(timeout=1.0):
             try:
                 self._end()
             finally:
                 self._turn.release()
-        elif process is not None:
-            process.kill()  # who waits for it does the rest
 
     def ask(self, query: str, values: Mapping[str, Any] | None = None) -> Answer:
-        """What the reader answers, or what is wrong. Raises `BusyError`."""
+        """What the process answers, or what is wrong. Raises `BusyError`."""
         with self._alone(2 * PATIENCE, "the run is busy; ask again"):
             try:
-                if self.process is None:
+                if self not in _reading:
                     _make_room(self)
-                    self.process = Reader(self._folder)
-                found = self.process.ask(query, values or {})
+                self._process.send(Ask(query, dict(values or {})))
+                data = self._process.receive(2 * PATIENCE, wall=PATIENCE + 5.0)
+                found = msgspec.msgpack.decode(data, type=Answer)
             except UserError as error:
                 self._end()
                 raise BusyError(f"the run cannot be read: {error}") from error
@@ -199,9 +177,7 @@ class RunReader:
             self._turn.release()
 
     def _end(self) -> None:
-        if self.process is not None:
-            self.process.close()
-            self.process = None
+        self._process.close()
         _reading.pop(self, None)
 
 

@@ -15,7 +15,7 @@ from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS, turns_of
 from shoal_web.watch.learned import Lessons, task_of
 from shoal_web.watch.pictures import identified, with_drawings
 from shoal_web.watch.source import NAME, SHOWN, WHOLE, Data, StoryQuery
-from shoal_web.watch.tables import Row, Tables, parquet
+from shoal_web.watch.tables import HELD, Row, Tables, parquet
 
 QUESTIONS, EVALUATIONS = 64, 40
 """Of one node that are shown, at most: questions, evaluations (evenly chosen)."""
@@ -36,10 +36,8 @@ class Story:
         """The node's questions with their marks, one of them with its answers, and what the node trained on."""
         found: Data = {"questions": [], "rounds": [], "evaluations": 0, "chosen": None, "answers": [], "before": None}
         found["makers"] = self._lessons.makers(query.node)
-        parts = self._tables.parts(TRANSCRIPTS)
-        if not parts:
-            return found
-        own = f"(SELECT *, {KEY} AS key FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node AND round >= 0)"
+        all = self._tables.all(TRANSCRIPTS)
+        own = f"(SELECT *, {KEY} AS key FROM {all} WHERE left(node, {NAME}) = $node AND round >= 0)"
         values: dict[str, Any] = {"node": query.node}
         every = [row["round"] for row in self._tables.rows(f"SELECT DISTINCT round FROM {own} ORDER BY 1", values)]
         questions = self._tables.rows(
@@ -53,7 +51,7 @@ class Story:
         )
         if not questions:
             return found
-        shown = _evenly(every, EVALUATIONS)
+        shown = [every[at] for at in np.unique(np.linspace(0, len(every) - 1, EVALUATIONS).round().astype(int))]
         for question in questions:
             question["marks"] = [None] * len(shown)
             question["pictures"] = identified(task_of(question["task"]), question.pop("identity"))
@@ -68,8 +66,8 @@ class Story:
         rounds = sorted({*shown, *([] if first is None else [first])})
         answers = self._tables.rows(
             f"SELECT round, any_value(left(completion, {WHOLE})) AS completion, any_value(reward) AS reward, "
-            f"any_value(CASE WHEN length(conversation) <= {WHOLE} THEN conversation END) AS conversation, "
-            f"any_value(left(finish_reason, {NAME})) AS finish_reason FROM {own} "
+            f"any_value(left(finish_reason, {NAME})) AS finish_reason, any_value(conversation) AS conversation "
+            f"FROM (SELECT * REPLACE ({HELD}) FROM {own}) "
             f"WHERE key = $key AND round IN {_list(rounds)} GROUP BY round ORDER BY round",
             values | {"key": chosen["key"]},
         )
@@ -85,22 +83,22 @@ class Story:
         """One that was wrong at first and is right now: the one whose right answer says least about other questions of
         its task. Without any, one that was right in between; else the first."""
 
-        def turned(question: Row, last: int) -> bool:
+        right_now, turned = [], []
+        for question in questions:
             marks = [mark for mark in question["marks"] if mark is not None]
-            turned = question["first_right"] is not None and bool(marks) and marks[0] < RIGHT
-            return turned and (not last or marks[-1] >= RIGHT)
-
-        for last in (1, 0):
-            if found := [question for question in questions if turned(question, last)][:TRIED]:
-                return min(found, key=lambda question: self._common(question) or 0.0)
-        return questions[0]
+            if question["first_right"] is not None and marks and marks[0] < RIGHT:
+                turned.append(question)
+                if marks[-1] >= RIGHT:
+                    right_now.append(question)
+        found = (right_now or turned)[:TRIED]
+        return min(found, key=lambda question: self._common(question) or 0.0, default=questions[0])
 
     def _common(self, question: Row) -> float | None:
         """The share of the task's training questions, among the latest, that have the same right answer."""
-        parts = self._tables.parts(ROLLOUTS)
-        if not parts or question["answer"] is None:
+        if question["answer"] is None:
             return None
-        newest = parquet([parts[max(parts)]])
+        parts = self._tables.parts(ROLLOUTS)
+        newest = parquet(ROLLOUTS, [parts[part] for part in sorted(parts)[-1:]])
         values = {"answer": question["answer"], "label": question["task"], "task": task_of(question["task"])}
         [row] = self._tables.rows(
             f"SELECT avg((left(answer, {SHOWN}) = $answer)::INT) AS share FROM "
@@ -110,12 +108,6 @@ class Story:
         )
         share: float | None = row["share"]
         return share
-
-
-def _evenly(rounds: list[int], most: int) -> list[int]:
-    if len(rounds) <= most:
-        return rounds
-    return [rounds[at] for at in np.linspace(0, len(rounds) - 1, most).round().astype(int)]
 
 
 def _list(rounds: list[int]) -> str:

@@ -61,6 +61,10 @@ class Tables:
             self._checked.pop(name, None)
         return {mark[0]: path for mark, path in there if not self._fault(table, mark, path)}
 
+    def all(self, table: str) -> str:
+        """SQL for all rows of a table, with their places `part` and `row`. Raises `BusyError`."""
+        return parquet(table, self.parts(table).values())
+
     def mark(self, table: str) -> tuple[Mark, ...]:
         """Another value when the table has changed."""
         return tuple(mark for mark, _ in self._there(table))
@@ -154,12 +158,13 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def parquet(paths: Iterable[Path]) -> str:
-    """SQL for the rows of these files, with their places `part` and `row`. The paths are those of `Tables.parts`."""
-    files = ", ".join(quoted(f"{path.parent.name}/{path.name}") for path in paths)
-    part = r"CAST(regexp_extract(filename, 'from-round-(\d+)\.parquet$', 1) AS BIGINT)"
-    source = f"read_parquet([{files}], filename = true, file_row_number = true, union_by_name = true)"
-    later = ", ".join(f"NULL::VARCHAR AS {name}" for name in sorted(LATER))
-    return (
-        f"(SELECT *, {part} AS part, file_row_number AS row FROM {source} UNION ALL BY NAME SELECT {later} WHERE false)"
-    )
+def parquet(table: str, paths: Iterable[Path] = ()) -> str:
+    """SQL for the rows of these parts of a table, with their places `part` and `row`; columns that they lack are null.
+    The paths are those of `Tables.parts`."""
+    empty = ", ".join(f'NULL::{TYPES[str(field.type)]} AS "{field.name}"' for field in TABLES[table])
+    rows = f"SELECT {empty}, NULL::BIGINT AS part, NULL::BIGINT AS row WHERE false"
+    if files := ", ".join(quoted(f"{path.parent.name}/{path.name}") for path in paths):
+        part = r"CAST(regexp_extract(filename, 'from-round-(\d+)\.parquet$', 1) AS BIGINT)"
+        source = f"read_parquet([{files}], filename = true, file_row_number = true, union_by_name = true)"
+        rows += f" UNION ALL BY NAME SELECT *, {part} AS part, file_row_number AS row FROM {source}"
+    return f"({rows})"

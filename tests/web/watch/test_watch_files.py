@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -23,10 +24,11 @@ pytest.importorskip("duckdb")
 
 from shoal.errors import UserError
 from shoal.runs.tables import ROLLOUTS
+from shoal.sandbox.process import GuardedProcess
 from shoal_web.serving.guard import Access
-from shoal_web.watch import metrics, sources, tables
+from shoal_web.watch import metrics, reader, sources, tables
 from shoal_web.watch.folder import FolderSource
-from shoal_web.watch.reader import READERS, Answer, Reader
+from shoal_web.watch.reader import READERS
 from shoal_web.watch.server import make_app
 from shoal_web.watch.source import BusyError, MissingError, RolloutQuery, RowQuery
 from shoal_web.watch.sources import Sources
@@ -165,28 +167,28 @@ def test_any_bytes_where_texts_should_be_are_an_answer(tmp_path: Path) -> None:
 def test_a_reader_that_died_is_started_again(tmp_path: Path) -> None:
     with closing(Tables(small_run(tmp_path / "run"))) as found:
         assert found.rows("SELECT 1 AS one") == [{"one": 1}]
-        assert found.reader.process is not None
-        found.reader.process.kill()
+        assert found.reader._process._pid is not None
+        os.kill(found.reader._process._pid, signal.SIGKILL)
         with pytest.raises(BusyError, match="too much memory"):
             found.rows("SELECT 1 AS one")
         assert found.rows("SELECT 2 AS two") == [{"two": 2}]
 
 
-def fail_to_start(reader: Reader, query: str, values: Any) -> Answer:
+def fail_to_start(process: GuardedProcess, seconds: float, wall: float) -> bytes:
     raise UserError("no memory")
 
 
-def take_too_long(reader: Reader, query: str, values: Any) -> Answer:
+def take_too_long(process: GuardedProcess, seconds: float, wall: float) -> bytes:
     raise TimeoutError
 
 
 @pytest.mark.parametrize("fails", [fail_to_start, take_too_long])
 def test_a_busy_reader_is_no_fault_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., Answer]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., bytes]
 ) -> None:
     with closing(FolderSource(small_run(tmp_path / "run"), "run")) as source:
         with monkeypatch.context() as patch:
-            patch.setattr(Reader, "ask", fails)
+            patch.setattr(GuardedProcess, "receive", fails)
             summary = source.summary()
             assert (summary["completions"], summary["gradient"]) == (0, [])
             assert "cannot be" in summary["trouble"]
@@ -207,8 +209,8 @@ def test_there_are_few_readers_and_each_has_little_memory(tmp_path: Path) -> Non
     many = [Tables(small_run(tmp_path / f"run-{at}")) for at in range(READERS + 2)]
     for each in many:
         assert len(each.rows("FROM range(3)")) == 3
-    assert sum(each.reader.process is not None for each in many) == READERS
-    assert many[-1].reader.process is not None
+    assert sum(each.reader in reader._reading for each in many) == READERS
+    assert many[-1].reader in reader._reading
     with pytest.raises(BusyError, match="emory"):
         many[-1].rows("SELECT list(repeat('x', 1000) || range) FROM range(10_000_000)")
     with pytest.raises(BusyError, match="too much text"):
