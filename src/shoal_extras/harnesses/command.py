@@ -21,7 +21,6 @@ from rich.text import Text
 
 from shoal.cli.flags import config_of, given_settings
 from shoal.config.load import merged
-from shoal.config.policy import is_endpoint
 from shoal.errors import UserError
 from shoal.policy.fetch import fetch_models
 from shoal.protocols import Policy
@@ -60,6 +59,9 @@ class Figure:
     stderr: float | None
     """Its standard error, as the harness computes it."""
 
+    def text(self) -> str:
+        return f"{self.value:.3f}" + ("" if self.stderr is None else f" ± {self.stderr:.3f}")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -77,16 +79,8 @@ class Asked:
     """None: the harness's own."""
 
 
-def check_harness(harness: str) -> None:
-    """Raises `UserError` if it is not installed."""
-    package, _ = HARNESSES[harness]
-    if find_spec(package) is None:
-        raise UserError(f"{harness} is not installed: `pip install 'shoal[{harness}]'`")
-
-
 def measure(harness: str, policy: Policy, asked: Asked) -> list[Figure]:
-    """The figures of a model on the tasks of `harness`. Raises `UserError`."""
-    check_harness(harness)
+    """The figures of a model on the tasks of `harness`, which is installed. Raises `UserError`."""
     found: list[Figure] = importlib.import_module(HARNESSES[harness][1]).measure(policy, asked)
     return found
 
@@ -105,11 +99,9 @@ def check(args: argparse.Namespace) -> None:
     if args.include_path is not None and not args.include_path.is_dir():
         raise UserError(f"--include-path {args.include_path}: there is no such folder")
     if args.include_path is not None and not args.allow_code:
-        raise UserError(
-            f"the YAML in {args.include_path} can run code here (its functions and templates): add --allow-code if "
-            "you trust it"
-        )
-    check_harness(args.harness)
+        raise UserError(f"the YAML in {args.include_path} can run code here: add --allow-code if you trust it")
+    if find_spec(HARNESSES[args.harness][0]) is None:
+        raise UserError(f"{args.harness} is not installed: `pip install 'shoal[{args.harness}]'`")
 
 
 def harness_session(args: argparse.Namespace) -> int:
@@ -128,9 +120,7 @@ def harness_session(args: argparse.Namespace) -> int:
         config.seed if "seed" in given else None,
     )
     if "policy.max_completion_length" not in given:
-        config = config.model_copy(
-            update={"policy": config.policy.model_copy(update={"max_completion_length": LONGEST})}
-        )
+        config.policy.max_completion_length = LONGEST
     console = Console(stderr=args.json)
     config = fetch_models(config).resolved()
     found: dict[str, list[Figure]] = {}
@@ -142,7 +132,7 @@ def harness_session(args: argparse.Namespace) -> int:
             found[model] = measure(args.harness, build_policy(config, model), asked)
     finally:  # also what is known when a later model fails
         if args.json and found:
-            models = [_object(*each) for each in found.items()]
+            models = [{"model": model, "figures": list(map(vars, figures))} for model, figures in found.items()]
             print(json.dumps(json_safe({"harness": args.harness, "models": models})))
         elif found:
             console.print(harness_table(args.harness, found))
@@ -154,7 +144,7 @@ def harness_table(harness: str, found: Mapping[str, Sequence[Figure]]) -> Table:
     table = Table(title=f"{harness}: ± standard error", box=None)
     for name in ("task", "metric"):
         table.add_column(name)
-    for name in ("questions", *_labels(list(found))):
+    for name in ("questions", *found):
         table.add_column(Text(printable(name)), justify="right", overflow="fold")
     rows: dict[tuple[str, str], dict[str, Figure]] = {}
     for model, figures in found.items():
@@ -162,25 +152,6 @@ def harness_table(harness: str, found: Mapping[str, Sequence[Figure]]) -> Table:
             rows.setdefault((figure.task, figure.metric), {})[model] = figure
     for (task, metric), of_model in rows.items():
         samples = next((str(figure.samples) for figure in of_model.values() if figure.samples is not None), "")
-        cells = [_cell(of_model.get(model)) for model in found]
+        cells = [of_model[model].text() if model in of_model else "-" for model in found]
         table.add_row(Text(printable(task)), Text(printable(metric)), samples, *cells)
     return table
-
-
-def _cell(figure: Figure | None) -> str:
-    if figure is None:
-        return "-"
-    return f"{figure.value:.3f}" + ("" if figure.stderr is None else f" ± {figure.stderr:.3f}")
-
-
-def _labels(models: Sequence[str]) -> list[str]:
-    """Short names of models: as many last parts of their paths as tell them apart, two at least."""
-    for count in range(2, max(len(Path(model).parts) for model in models) + 1):
-        labels = [model if is_endpoint(model) else "/".join(Path(model).parts[-count:]) for model in models]
-        if len(set(labels)) == len(labels):
-            return labels
-    return list(models)
-
-
-def _object(model: str, figures: Sequence[Figure]) -> dict[str, object]:
-    return {"model": model, "figures": [vars(figure) for figure in figures]}

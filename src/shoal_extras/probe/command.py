@@ -4,10 +4,9 @@ import argparse
 import json
 import math
 import shlex
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import quantiles
+from statistics import fmean, quantiles
 from typing import Any
 
 import tomli_w
@@ -76,47 +75,31 @@ def command(args: argparse.Namespace) -> int:
         raise UserError(_advice(found))
     if args.write:
         _write(args.write, config, found, best, args.model)
-    if not args.json:
-        left_out = [label for label in found if label not in best]
-        if left_out:
-            console.print(f"nothing to learn from in: {', '.join(left_out)}", markup=False, soft_wrap=True)
-        allow = " --allow-code" if config.code else ""
-        if args.write:
-            file = shlex.quote(str(args.write))
-            print_next(console, {f"shoal run --config {file}{allow}": "train the model, asked in these ways"})
-        else:
-            again = shlex.join(["shoal", *args.words, "--write", "my.toml"])
-            print_next(console, {again: "keep this as a configuration"})
+    if args.json:
+        return 0
+    if left_out := [label for label in found if label not in best]:
+        console.print(f"nothing to learn from in: {', '.join(left_out)}", markup=False, soft_wrap=True)
+    if args.write:
+        words = ["shoal", "run", "--config", str(args.write), *(["--allow-code"] if config.code else [])]
+        print_next(console, {shlex.join(words): "train the model, asked in these ways"})
+    else:
+        again = shlex.join(["shoal", *args.words, "--write", "my.toml"])
+        print_next(console, {again: "keep this as a configuration"})
     return 0
 
 
 def _asked(config: Config, args: argparse.Namespace, console: Console) -> dict[str, list[Found]]:
-    """Asks; Ctrl-C ends it with what is known by then."""
     from shoal.runs.models import build_policy  # torch, only now
 
     with console.status(Text(f"loading {args.model}")):
         policy = build_policy(config, args.model)
-    stopped = False
-
-    def stop(*_: object) -> None:
-        nonlocal stopped
-        if stopped:
-            raise KeyboardInterrupt
-        stopped = True
-
     with Progress(console=console, transient=True) as progress:
         line = progress.add_task("asking; Ctrl-C ends it with what is known", total=args.seconds)
 
-        def on_progress(questions: int, spent: float) -> bool:
+        def on_progress(questions: int, spent: float) -> None:
             progress.update(line, completed=spent, description=f"asked {_questions(questions)}")
-            return not stopped
 
-        before = signal.signal(signal.SIGINT, stop)
-        try:
-            G = config.policy.num_generations
-            return probe(policy, config.tasks, G, args.seconds, config.seed, on_progress)
-        finally:
-            signal.signal(signal.SIGINT, before)
+        return probe(policy, config.tasks, config.policy.num_generations, args.seconds, config.seed, on_progress)
 
 
 def _questions(count: int) -> str:
@@ -133,15 +116,14 @@ def _table(found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], mode
     for label, ways in found.items():
         table.add_row(Text(label, style="bold"))
         for one in ways:
-            right, answers = one.pass_at_1, max(1, one.G * len(one.right))
-            chosen = best.get(label) is one
+            right, chosen = one.pass_at_1, best.get(label) is one
             table.add_row(
                 f"{'*' if chosen else ' '} {one.way.name}",
                 f"{right.value:.2f}",
                 f"{right.low:.2f}-{right.high:.2f}",
-                f"{one.form_share:.2f}",
-                f"{sum(one.lengths) / len(one.lengths):.0f}" if one.lengths else "",
-                f"{one.truncated / answers:.2f}",
+                f"{one.in_form_share:.2f}",
+                f"{fmean(one.lengths):.0f}" if one.lengths else "",
+                f"{one.cut_share:.2f}",
                 f"{one.live_share:.2f}",
                 style="green" if chosen else "",
             )
@@ -154,7 +136,7 @@ def _advice(found: Mapping[str, Sequence[Found]]) -> str:
     all_found = [one for ways in found.values() for one in ways]
     if all(one.pass_at_1.value == 1 for one in all_found):
         return "every answer is right: choose harder tasks"
-    if sum(one.truncated for one in all_found) > 0.9 * sum(one.G * len(one.right) for one in all_found):
+    if fmean(one.cut_share for one in all_found) > 0.9:
         return "no group teaches anything, and nearly every answer is cut: raise --max-completion-length"
     return (
         "no group of answers teaches anything: choose easier tasks or a larger model, or give your own task partial "
@@ -171,10 +153,10 @@ def _object(one: Found) -> dict[str, Any]:
         "questions": len(one.right),
         "answers_each": one.G,
         "right": {"value": right.value, "low": right.low, "high": right.high},
-        "in_form": one.form_share,
+        "in_form": one.in_form_share,
         "live": one.live_share,
-        "cut": one.truncated / max(1, one.G * len(one.right)),
-        "mean_tokens": sum(one.lengths) / len(one.lengths) if one.lengths else None,
+        "cut": one.cut_share,
+        "mean_tokens": fmean(one.lengths) if one.lengths else None,
     }
 
 
@@ -183,18 +165,19 @@ def _write(
 ) -> None:
     """A configuration with the tasks that can teach something, each asked in its best way."""
     kept = [best[ladder[0]] for ladder in ladders_of(found) if ladder[0] in best]
+    policy = config.policy
     lengths = sorted(length for one in best.values() for length in one.lengths)
-    longest = config.policy.max_completion_length
+    longest = policy.max_completion_length
     if len(lengths) > 1:  # as long as nearly all of these answers need
         longest = min(int(longest), 8 * (int(quantiles(lengths, n=20)[-1]) // 8 + 1))
     settings: dict[str, Any] = {
         "version": CONFIG_VERSION,
         "policy": {
             "model": [model],
-            "num_generations": config.policy.num_generations,
+            "num_generations": policy.num_generations,
             "max_completion_length": longest,
-            "temperature": config.policy.temperature,
-            "top_p": config.policy.top_p,
+            "temperature": policy.temperature,
+            "top_p": policy.top_p,
         },
         "tasks": {
             "partial_credit": config.tasks.partial_credit,

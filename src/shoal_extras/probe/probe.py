@@ -96,9 +96,12 @@ class Found:
         return sum(self.live) / max(1, len(self.live))
 
     @property
-    def form_share(self) -> float:
-        """The share of answers that are in the form."""
+    def in_form_share(self) -> float:
         return self.in_form / max(1, self.G * len(self.right))
+
+    @property
+    def cut_share(self) -> float:
+        return self.truncated / max(1, self.G * len(self.right))
 
 
 def probe(
@@ -107,11 +110,11 @@ def probe(
     G: int,
     seconds: float,
     seed: int,
-    on_progress: Callable[[int, float], bool] = lambda questions, spent: True,
+    on_progress: Callable[[int, float], None] = lambda questions, spent: None,
 ) -> dict[str, list[Found]]:
     """For each task, and each level of a ladder, what was found in each way that it can be asked in: at least one
-    question, and more while there are `seconds` left. `on_progress` hears how many questions each has had, and how long
-    it took; it returns whether to go on. Raises `UserError` for tasks that cannot be made."""
+    question, and more while there are `seconds` left, or until Ctrl-C. `on_progress` hears how many questions each has
+    had, and how long it took. Raises `UserError` for tasks that cannot be made."""
     config = tasks.model_copy(update={"examples": "task", "answer": "task"})
     asked = [(spec, create_levels(spec)) for spec in specs_of(tasks)]
     found: dict[str, list[Found]] = {}
@@ -124,20 +127,18 @@ def probe(
                 entries.append(Found(way.of(spec), way, G))
                 found.setdefault(label, []).append(entries[-1])
     made = Tasks(config)
-    begun, number = time.monotonic(), 0
-    with Verifier(config) as verifier:
-        while number < MOST_QUESTIONS:
-            names = zip(made.labels, entries, strict=True)
-            asked_now: dict[int, Question] = {}
-            for place, (label, one) in enumerate(names):
+    begun = time.monotonic()
+    with Verifier(config) as verifier, suppress(KeyboardInterrupt):
+        for number in range(1, MOST_QUESTIONS + 1):
+            now: list[tuple[Question, Found]] = []
+            for label, one in zip(made.labels, entries, strict=True):
                 with suppress(QuestionFailed):
-                    asked_now[place] = made.first(label, seed_of("probe", seed, number, one.spec.name))
-            if asked_now:
-                these = [entries[place] for place in asked_now]
-                _ask(policy, verifier, list(asked_now.values()), these, seed_of("probe", seed, number))
-            number += 1
+                    now.append((made.first(label, seed_of("probe", seed, number - 1, one.spec.name)), one))
+            if now:
+                _ask(policy, verifier, now, seed_of("probe", seed, number - 1))
             spent = time.monotonic() - begun
-            if not on_progress(number, spent) or spent * (number + 1) / number > seconds:
+            on_progress(number, spent)
+            if spent * (number + 1) / number > seconds:
                 break
     return found
 
@@ -173,15 +174,10 @@ def recommend(found: Mapping[str, Sequence[Found]]) -> dict[str, Found]:
     best: dict[str, Found] = {}
     for ladder in ladders_of(found):
         ways = list(zip(*(found[label] for label in ladder), strict=True))
-        levels = max(ways, key=lambda way: [sum(values) for values in zip(*map(merit, way), strict=True)])
+        levels = max(ways, key=lambda way: (sum(w.live_share for w in way), sum(w.pass_at_1.value for w in way)))
         if any(one.live_share for one in levels):
             best |= zip(ladder, levels, strict=True)
     return best
-
-
-def merit(one: Found) -> tuple[float, float]:
-    """What speaks for a way: live groups, then right answers."""
-    return one.live_share, one.pass_at_1.value
 
 
 def ladders_of(found: Mapping[str, Sequence[Found]]) -> list[list[str]]:
@@ -192,21 +188,18 @@ def ladders_of(found: Mapping[str, Sequence[Found]]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _ask(
-    policy: Policy, verifier: Verifier, questions: Sequence[Question], entries: Sequence[Found], seed: int
-) -> None:
-    """Asks each entry's question and notes what came. Entries that show the same chat share the answers."""
+def _ask(policy: Policy, verifier: Verifier, asked: Sequence[tuple[Question, Found]], seed: int) -> None:
+    """Asks each question and notes what came. Questions that show the same chat share the answers."""
     attach_environments(policy, verifier)
-    chats = {_asked(question): question for question in questions}
-    groups = policy.generate(list(chats.values()), entries[0].G, seed)
-    answers = dict(zip(chats, groups, strict=True))
-    texts = [[c.answer for c in answers[_asked(question)]] for question in questions]
-    rewards = verifier.score([(q.id, group) for q, group in zip(questions, texts, strict=True)])
-    for question, entry, scores in zip(questions, entries, rewards, strict=True):
-        if len(scores) == entry.G:  # an endpoint may fail
-            entry.note(answers[_asked(question)], scores)
+    chats = {_chat(question): question for question, _ in asked}
+    answers = dict(zip(chats, policy.generate(list(chats.values()), asked[0][1].G, seed), strict=True))
+    groups = [answers[_chat(question)] for question, _ in asked]
+    texts = [(question.id, [one.answer for one in group]) for (question, _), group in zip(asked, groups, strict=True)]
+    for (_, found), group, scores in zip(asked, groups, verifier.score(texts), strict=True):
+        if len(scores) == found.G:  # an endpoint may fail
+            found.note(group, scores)
 
 
-def _asked(question: Question) -> Hashable:
+def _chat(question: Question) -> Hashable:
     """What is the same where answers are: the chat, or with an environment the question."""
     return (question.chat, question.pictures) if question.turns == 1 else question.id

@@ -81,7 +81,7 @@ def test_a_question_that_cannot_be_made_costs_itself_alone(tmp_path: Path, monke
 def test_an_answer_between_tags_counts_as_in_the_form_only_there() -> None:
     model = Model(lambda question: in_form(answered(question), "tag"))
     ways = {one.way.name: one for one in probe(model, TasksConfig(sources=[SUM]), 4, 1, 0)["chain_sum"]}
-    assert ways["question, tags"].form_share == 0.5
+    assert ways["question, tags"].in_form_share == 0.5
     assert ways["question, tags"].live_share == 1
     assert ways["question"].live_share == 0
 
@@ -92,12 +92,13 @@ def test_ways_that_show_the_same_chat_share_their_answers() -> None:
     assert len(model.chats) == len(set(model.chats)) == 4  # alone, with tags asked for, examples, examples with tags
 
 
-def test_time_ends_it_after_one_question_at_least() -> None:
+def test_ctrl_c_ends_it_with_what_is_known() -> None:
     heard: list[int] = []
 
-    def on_progress(questions: int, spent: float) -> bool:
+    def on_progress(questions: int, spent: float) -> None:
         heard.append(questions)
-        return questions < 3
+        if questions == 3:
+            raise KeyboardInterrupt
 
     ways = probe(Model(lambda question: None), TasksConfig(sources=[SUM]), 2, 1e9, 0, on_progress)
     assert heard == [1, 2, 3]
