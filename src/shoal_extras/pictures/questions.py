@@ -7,13 +7,12 @@ Only the question's identity travels. Each node draws the picture again, and the
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 from typing import Final
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal.tasks.task import Task
 from shoal_extras.pictures.canvas import COLOURS, SHAPES, Canvas, Colour
 
 SIZE: Final = 32
@@ -126,10 +125,6 @@ class CompareBars(PictureTask):
         taller = chance.random() < 0.5
         wanted = max(heights) if taller else min(heights)
         return f"What colour is the {'taller' if taller else 'shorter'} bar?", colours[heights.index(wanted)]
-
-
-_TASKS: Final[tuple[type[PictureTask], ...]] = (CountDots, NameColour, NameShape, ReadNumber, CompareBars)
-PICTURE_TASKS: Final[dict[str, Callable[..., Task]]] = {task.name: task for task in _TASKS}
 
 
 def _draw_shape(chance: Random, canvas: Canvas) -> tuple[str, str]:

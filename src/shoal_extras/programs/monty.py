@@ -1,6 +1,6 @@
 """Runs a stranger's program with its tests in Monty, an interpreter of Python with nothing of the system within reach.
 
-    run("def f(x): return x + 1", ["assert f(1) == 2"])        # Run(passed=1)
+    run("def f(x): return x + 1", ["assert f(1) == 2"])        # 1: the tests that it passes
     run("import heapq", ["assert f(1) == 2"])                   # raises NoVerdict("unsupported")
 
 Monty (pydantic-monty) works in a process of its own, which this one starts at the first program. All limits that can
@@ -19,7 +19,7 @@ import secrets
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shoal.errors import UserError
 from shoal.tasks.task import Failed, NoVerdict
@@ -90,13 +90,6 @@ as an object that says of itself that it equals everything."""
 _POLICY: Final = {"datetime": datetime.datetime(2026, 1, 1), "sleep": "zero", "random_start": {"seed": 0}}
 
 
-class Run(NamedTuple):
-    """A program that ran."""
-
-    passed: int
-    """The tests that it passed."""
-
-
 def load() -> str:
     """The version of the interpreter and of these rules: another one may give other verdicts. It imports Monty, since
     within the guard nothing can be imported. Raises `UserError` if it is not installed."""
@@ -107,8 +100,9 @@ def load() -> str:
     return f"monty {importlib.metadata.version('pydantic-monty')}+{RULES_VERSION}"
 
 
-def run(program: str, tests: Sequence[str], setup: str = "") -> Run:
-    """As `interpreters.run`, in Monty alone."""
+def run(program: str, tests: Sequence[str], setup: str = "") -> int:
+    """How many of `tests` a program passes. `setup`: what stands before the program, for tests to call. Raises `Failed`
+    and `NoVerdict`."""
     if len(program) > MOST_CHARACTERS:
         raise Failed("too long")
     import pydantic_monty
@@ -143,7 +137,7 @@ def run(program: str, tests: Sequence[str], setup: str = "") -> Run:
         raise (NoVerdict("unsupported", str(error)) if missing(str(error), "") else Failed("no program")) from None
     except pydantic_monty.MontyCrashedError as error:
         raise NoVerdict("timeout" if error.timed_out else "crash") from None
-    return Run(passed)
+    return passed
 
 
 def _set_up(session: Any, setup: str) -> set[str]:

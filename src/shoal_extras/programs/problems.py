@@ -47,30 +47,24 @@ class ProgramScore:
     runs_programs = True
 
     def form(self, columns: Collection[str]) -> RowForm | None:
-        schema = schema_of(columns)
-        if not schema:
-            return None
-        if schema == HUMAN_EVAL:
-            return RowForm("prompt", HUMAN_EVAL[1], functools.partial(self._read, schema))
-        return RowForm("text" if "text" in columns else "prompt", MBPP[0], functools.partial(self._read, schema))
+        if set(HUMAN_EVAL) <= set(columns):
+            return RowForm("prompt", "canonical_solution", functools.partial(self._read, HUMAN_EVAL))
+        if set(MBPP) <= set(columns):
+            return RowForm("text" if "text" in columns else "prompt", "code", functools.partial(self._read, MBPP))
+        return None
 
     def load(self) -> str:
         return load()
 
     def answer(self, right: str) -> str:
-        return decoded(right).solution
+        return _decoder.decode(right).solution
 
     def score(self, right: str, said: str) -> float:
-        return passed_share(decoded(right), said)
+        return passed_share(_decoder.decode(right), said)
 
     def _read(self, schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, str, str]:
         prompt, problem = problem_of(schema, row)
-        return prompt, encoded(problem), problem.solution
-
-
-def schema_of(columns: Collection[str]) -> tuple[str, ...]:
-    """The schema of a data set with these columns; empty if it is neither."""
-    return next((schema for schema in (HUMAN_EVAL, MBPP) if set(schema) <= set(columns)), ())
+        return prompt, msgspec.json.encode(problem).decode(), problem.solution
 
 
 def problem_of(schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, Problem]:
@@ -91,10 +85,8 @@ def problem_of(schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, Pr
         asked = f"{said.strip()} Answer with a program in Python that passes this test:\n\n{tests[0].strip()}"
         problem = Problem(_text(row, "code"), (*tests, *more), setup)
     for test in problem.tests:
-        try:
-            ast.parse(test)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise ValueError(f"has a test that is no program, {test[:40]!r}") from None
+        if _parsed(test) is None:
+            raise ValueError(f"has a test that is no program, {test[:40]!r}")
     if len(problem.before) + max(map(len, (problem.solution, *problem.tests))) > MOST_CHARACTERS:
         raise ValueError(f"has a program of more than {MOST_CHARACTERS:,} characters")
     return asked, problem
@@ -102,13 +94,15 @@ def problem_of(schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, Pr
 
 def passed_share(problem: Problem, said: str) -> float:
     """The share of the tests that an answer passes. Raises `Failed` or `NoVerdict`."""
-    return run(program_of(problem, said), problem.tests, setup_of(problem)).passed / len(problem.tests)
+    return run(program_of(problem, said), problem.tests, setup_of(problem)) / len(problem.tests)
 
 
 def setup_of(problem: Problem) -> str:
     """What stands before the answer, but for what the answer defines."""
     before, solution = _parsed(_closed(problem.before)), _parsed(problem.solution)
-    asked = {problem.entry} if problem.entry else bound(solution.body)
+    if before is None:
+        return ""
+    asked = {problem.entry} if problem.entry else bound(solution.body if solution else ())
     before.body = [one for one in before.body if not bound([one]) & asked]
     return ast.unparse(before)
 
@@ -126,31 +120,17 @@ def program_of(problem: Problem, said: str) -> str:
     return f"{problem.before.rstrip()}\n{body}"
 
 
-def encoded(problem: Problem) -> str:
-    """The problem as text."""
-    return msgspec.json.encode(problem).decode()
-
-
-def decoded(text: str) -> Problem:
-    """The problem that `encoded` made."""
-    return _decoder.decode(text)
-
-
-def _parsed(program: str) -> ast.Module:
-    """The program; an empty one for what is none."""
+def _parsed(program: str) -> ast.Module | None:
+    """The program; None for what is none."""
     try:
         return ast.parse(program)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
+        return None
 
 
 def _closed(before: str) -> str:
     """`before` as a program of its own: the beginning of a function without even a description gets a body."""
-    try:
-        ast.parse(before)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return f"{before.rstrip()}\n    pass"
-    return before
+    return f"{before.rstrip()}\n    pass" if _parsed(before) is None else before
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

@@ -132,7 +132,7 @@ class Propose:
             self._check(question, problem)
             self._held = question, problem
         tests = tests_of(problem)
-        return float(run(program_of(Problem("", tuple(tests)), solution), tests).passed == len(tests))
+        return float(run(program_of(Problem("", tuple(tests)), solution), tests) == len(tests))
 
     def _check(self, question: QuestionId, problem: str) -> None:
         """Raises `NoVerdict` for a text that is no problem: nobody who solves it is to blame."""
@@ -155,7 +155,7 @@ class Propose:
         again = any(value in called[:place] for place, value in enumerate(called))
         if called[0] != self._first(question.seed, question.index) or again or all(v == wanted[0] for v in wanted):
             return False
-        return run(own_program(problem), tests).passed == len(tests)
+        return run(own_program(problem), tests) == len(tests)
 
     def _first(self, seed: int, index: int) -> int:
         return Random(f"{seed} {index}").randint(LOWEST, self.highest)

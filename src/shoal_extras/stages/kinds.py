@@ -8,10 +8,10 @@ Nothing is scored here. The verifier of the question that was asked first scores
 """
 
 import re
-import threading
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -44,51 +44,26 @@ class Quotable(msgspec.Struct, frozen=True):
 
 class Archive:
     """The last `size` rollouts. When it is full, the node with the most of them gives up its oldest, so that nobody
-    who sends much takes the place of others. Threads may share it."""
+    who sends much takes the place of others. Not thread-safe."""
 
     def __init__(self, size: int = SIZE) -> None:
         self.size = size
-        self._kept: OrderedDict[str, Quotable] = OrderedDict()
-        self._of: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self.kept: dict[str, Quotable] = {}
+        """By their hashes, the oldest first."""
 
     def add(self, one: Quotable) -> None:
-        with self._lock:
-            self._add(one)
+        self.kept.setdefault(one.hash, one)
+        if len(self.kept) > self.size:
+            counts = Counter(kept.node for kept in self.kept.values())
+            most = max(counts.values())
+            del self.kept[next(hash for hash, kept in self.kept.items() if counts[kept.node] == most)]
 
     def get(self, hash: str) -> Quotable | None:
-        with self._lock:
-            return self._kept.get(hash)
+        return self.kept.get(hash)
 
     def of(self, stage: str) -> list[Quotable]:
         """Those of a stage, oldest first."""
-        with self._lock:
-            return [one for one in self._kept.values() if one.stage == stage]
-
-    @property
-    def kept(self) -> list[Quotable]:
-        """All, oldest first."""
-        with self._lock:
-            return list(self._kept.values())
-
-    def restore(self, kept: Iterable[Quotable]) -> None:
-        with self._lock:
-            self._kept.clear()
-            self._of.clear()
-            for one in kept:
-                self._add(one)
-
-    def _add(self, one: Quotable) -> None:
-        if one.hash in self._kept:
-            return
-        self._kept[one.hash] = one
-        self._of[one.node] += 1
-        if len(self._kept) > self.size:
-            most = max(self._of.values())
-            loud = {node for node, count in self._of.items() if count == most}
-            oldest = next(hash for hash, kept in self._kept.items() if kept.node in loud)
-            gone = self._kept.pop(oldest)
-            self._of -= Counter([gone.node])  # and forgets a node that has none left
+        return [one for one in self.kept.values() if one.stage == stage]
 
 
 SHOWN: Final = 3
@@ -98,34 +73,34 @@ LONGEST: Final = 300
 LETTERS: Final = "ABC"
 
 
-class Stage(Protocol):
+class Stage(ABC):
     """One stage."""
 
     name: str
-    version: str
+    version = "1"
     """Another version may ask otherwise."""
-    after: str
+    after = ""
     """The stage that it follows, if a swarm has that one."""
-    most: int
+    most = 1
     """Rollouts that one question quotes, at most."""
 
+    @abstractmethod
     def ask(self, quoted: Sequence[Quotable], index: int) -> str | None:
         """What is asked. None: there is nothing to ask about these. `index`: of the question's identity."""
-        ...
 
     def indices(self, one: Quotable) -> Sequence[int]:
         """Those of the questions about `one` from which something can be learned."""
-        ...
+        return [0] if one.live else []
 
+    @abstractmethod
     def settle(self, quoted: Sequence[Quotable], index: int, answer: str) -> Answer:
         """What is scored in place of `answer`, as an answer to the question that was asked first."""
-        ...
 
 
-class Critique:
+class Critique(Stage):
     """Which of a peer's answers is right? The answer that is picked is scored."""
 
-    name, version, after, most = "critique", "1", "", 1
+    name = "critique"
 
     def ask(self, quoted: Sequence[Quotable], index: int) -> str | None:
         question, answers = quoted[0].question, quoted[0].answers
@@ -134,9 +109,6 @@ class Critique:
         told = "Which of these answers is right? Begin with its letter, then say why."
         return f"{question.text}\n\n{listed(answers)}\n\n{told}"
 
-    def indices(self, one: Quotable) -> Sequence[int]:
-        return [0] if one.live else []
-
     def settle(self, quoted: Sequence[Quotable], index: int, answer: str) -> Answer:
         picked = re.match(r"[\W_]{0,20}([A-C])(?![^\W_])", answer)
         place = LETTERS.index(picked[1]) if picked else SHOWN
@@ -144,10 +116,10 @@ class Critique:
         return answers[place] if place < len(answers) else ""
 
 
-class Decide:
+class Decide(Stage):
     """The first question again, with peers' answers and what peers say of them. The new answer is scored."""
 
-    name, version, after, most = "decide", "1", Critique.name, 3
+    name, after, most = "decide", Critique.name, 3
 
     def ask(self, quoted: Sequence[Quotable], index: int) -> str | None:
         first = quoted[0]
@@ -162,18 +134,15 @@ class Decide:
         told = "Now answer the question yourself, in the form that it asks for."
         return f"{first.question.text}\n\n{listed(first.answers)}{said}\n\n{told}"
 
-    def indices(self, one: Quotable) -> Sequence[int]:
-        return [0] if one.live else []
-
     def settle(self, quoted: Sequence[Quotable], index: int, answer: str) -> Answer:
         return answer
 
 
-class Solve:
+class Solve(Stage):
     """A programming problem that a peer sets: some of its tests are shown, and a program has to pass all of them. The
     problem and the program are scored together by the task `propose`, which takes nothing on the peer's word."""
 
-    name, version, after, most = "solve", "1", "", 1
+    name = "solve"
 
     def ask(self, quoted: Sequence[Quotable], index: int) -> str | None:
         question, answers = quoted[0].question, quoted[0].answers

@@ -44,7 +44,7 @@ class Stages:
         self._asked: OrderedDict[str, None] = OrderedDict()
         self._held: OrderedDict[str, Quotable] = OrderedDict()
         """What own questions quote: it stays until they are answered, whatever the archive gives up."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def check_tasks(self, names: Sequence[str]) -> None:
         """Raises `UserError` if a stage needs a task that is not among `names`."""
@@ -64,17 +64,16 @@ class Stages:
         it."""
         question, said = scored.question, [completion.text for completion in rollout.completions]
         texts, maker = differing(said), (rollout.hash, rollout.node)
-        if not question.id.quotes:
-            if question.turns == 1:
-                full = {text for text, reward in zip(said, scored.rewards, strict=False) if reward >= 1}
-                right = tuple(text in full for text in texts)
-                self.archive.add(Quotable(*maker, "", question, texts, live=scored.live, right=right))
-            return
-        before = self._get(question.id.quotes[0])
-        if before is not None:  # else newer ones have taken its place just now
-            stage = question.id.task
-            self.note(rollout.node, question.id)
-            self.archive.add(Quotable(*maker, stage, before.question, before.answers, texts, live=scored.live))
+        with self._lock:
+            if not question.id.quotes:
+                if question.turns == 1:
+                    full = {text for text, reward in zip(said, scored.rewards, strict=False) if reward >= 1}
+                    right = tuple(text in full for text in texts)
+                    self.archive.add(Quotable(*maker, "", question, texts, live=scored.live, right=right))
+            elif before := self._get(question.id.quotes[0]):  # else newer ones have taken its place just now
+                self.note(rollout.node, question.id)
+                stage = question.id.task
+                self.archive.add(Quotable(*maker, stage, before.question, before.answers, texts, live=scored.live))
 
     def has_asked(self, maker: str, id: QuestionId) -> bool:
         """Whether `maker` has asked this stage about the same answers, as far as is known. Raises as `question`."""
@@ -99,14 +98,14 @@ class Stages:
         stage, seed = KINDS[self.names[place]], slot_seed(key, slot, self.names[place])
         random = Random(seed)
         about: dict[tuple[QuestionId, tuple[str, ...]], list[Quotable]] = {}
-        for one in self.archive.of(self._before(stage)):
+        with self._lock:
+            earlier, asked = self.archive.of(self._before(stage)), set(self._asked)
+        for one in earlier:
             if stage.indices(one):
                 about.setdefault((one.question.id, one.answers), []).append(one)
         by_node: dict[str, list[list[Quotable]]] = {}
         for alike in about.values():
-            with self._lock:
-                new = _about(self.node, stage.name, alike[0]) not in self._asked
-            if new:
+            if _about(self.node, stage.name, alike[0]) not in asked:
                 by_node.setdefault(random.choice(alike).node, []).append(alike)
         while by_node:
             groups = by_node[node := random.choice(sorted(by_node))]
@@ -146,13 +145,13 @@ class Stages:
 
     def save(self, folder: Path) -> None:
         with self._lock:
-            asked = list(self._asked)
-        (folder / FILE).write_bytes(msgspec.msgpack.encode((self.archive.kept, asked)))
+            state = list(self.archive.kept.values()), list(self._asked)
+        (folder / FILE).write_bytes(msgspec.msgpack.encode(state))
 
     def load(self, folder: Path) -> None:
         kept, asked = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=tuple[list[Quotable], list[str]])
-        self.archive.restore(kept)
         with self._lock:
+            self.archive.kept = {one.hash: one for one in kept}
             self._asked = OrderedDict.fromkeys(asked)
 
     def _place(self, slot: int, key: tuple[str | int, ...]) -> int | None:
@@ -162,8 +161,7 @@ class Stages:
 
     def _get(self, hash: str) -> Quotable | None:
         with self._lock:
-            held = self._held.get(hash)
-        return held or self.archive.get(hash)
+            return self._held.get(hash) or self.archive.get(hash)
 
     def _hold(self, quoted: Sequence[Quotable]) -> None:
         with self._lock:

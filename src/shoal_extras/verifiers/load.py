@@ -57,9 +57,9 @@ def unfit_kind(task: Any) -> str:
             return f"it works in a runtime (`{name}`)"
     if discover_decorated(task, "intercept"):
         return "it changes what is asked or answered (`intercept`)"
-    judges = [name for name, value in task.config if _is_judge(value)]
-    if judges:
-        return f"a model judges its answers (`{judges[0]}`)"
+    for name, value in task.config:
+        if any(isinstance(one, vf.JudgeConfig) for one in (value if isinstance(value, list) else [value])):
+            return f"a model judges its answers (`{name}`)"
     rewards = task.hooks("reward")
     for reward in rewards:
         runtime = inspect.signature(reward).parameters.get("runtime")
@@ -86,13 +86,6 @@ def unfit_data(data: Any) -> str:
         if isinstance(message.content, list) and any(not isinstance(p, vf.TextContentPart) for p in message.content):
             return "its prompt has pictures"
     return ""
-
-
-def _is_judge(value: Any) -> bool:
-    import verifiers.v1 as vf
-
-    values = value if isinstance(value, list) else [value]
-    return any(isinstance(one, vf.JudgeConfig) for one in values)
 
 
 MOST: Final = 1_000_000
@@ -152,16 +145,14 @@ def _taskset(module: str, name: str, parameters: dict[str, Any]) -> Any:
 
     try:
         exported = vf.import_taskset(module)
-    except ModuleNotFoundError as error:
-        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+    except Exception as error:  # a module may raise anything while it is imported
+        cause = error.__cause__ if isinstance(error, ModuleNotFoundError) and error.__cause__ else error
         wanted = name.replace("-", "_").lower()  # as verifiers does
-        if missing and f"{wanted}.".startswith(f"{missing}."):
+        if isinstance(cause, ModuleNotFoundError) and cause.name and f"{wanted}.".startswith(f"{cause.name}."):
             raise UserError(
                 f"no taskset {module!r} is installed (looked in this folder, too): install its package here"
             ) from error
-        raise UserError(f"taskset {module!r} cannot be imported: {_said(error.__cause__ or error)}") from error
-    except Exception as error:  # a module may raise anything while it is imported
-        raise UserError(f"taskset {module!r} cannot be imported: {_said(error)}") from error
+        raise UserError(f"taskset {module!r} cannot be imported: {_said(cause)}") from error
     try:
         kind = vf.taskset_config_type(module)
     except (AttributeError, TypeError, ValueError) as error:

@@ -12,7 +12,7 @@ from shoal.tasks import Tasks
 from shoal.tasks.draw import InvalidRollout, validate
 from shoal.tasks.pictures import pictures_of
 from shoal_extras.pictures.canvas import COLOURS, SHAPES, Canvas
-from shoal_extras.pictures.questions import PICTURE_TASKS
+from shoal_extras.pictures.questions import CompareBars, CountDots
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_each_question_has_a_picture_and_an_answer_that_scores(tasks: Tasks) -> 
 def test_a_picture_that_is_shown_again_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = pictures_of("count_dots", "1", 7, 3)
     assert first
-    monkeypatch.setattr(PICTURE_TASKS["count_dots"], "draw", None)
+    monkeypatch.setattr(CountDots, "draw", None)
     assert pictures_of("count_dots", "1", 7, 3) == first
 
 
@@ -52,13 +52,13 @@ def test_no_answer_is_right_for_many_questions(tasks: Tasks) -> None:
 def test_the_picture_says_what_the_answer_is() -> None:
     """A shape has its colour, and a bar its height: the pixels of the picture are counted."""
     for index in range(40):
-        name = PICTURE_TASKS["compare_bars"]()
+        name = CompareBars()
         question = name.question(5, index)
         assert isinstance(question, Question)
         pixels = [tuple(question.pictures[0].rgb[at : at + 3]) for at in range(0, 3 * 32 * 32, 3)]
         heights = {colour: pixels.count(rgb) for colour, rgb in COLOURS.items() if rgb in pixels}
         wanted = max if "taller" in question.text else min
-        assert PICTURE_TASKS["compare_bars"]().answer(question.id) == wanted(heights, key=heights.__getitem__)  # type: ignore[attr-defined]
+        assert CompareBars().answer(question.id) == wanted(heights, key=heights.__getitem__)  # type: ignore[attr-defined]
 
 
 def test_two_pictures_under_one_text_are_two_questions(tasks: Tasks) -> None:

@@ -22,7 +22,7 @@ TESTS = ("assert f(3) == 4",)
 def outcome(said: str) -> str:
     """What becomes of an answer to a question whose right answer adds 1."""
     try:
-        return "right" if run(program_of(Problem("", TESTS), said), TESTS).passed else "wrong"
+        return "right" if run(program_of(Problem("", TESTS), said), TESTS) else "wrong"
     except Failed as failed:
         known = isinstance(failed, NoVerdict) == (failed.reason in ("unsupported", "timeout", "crash"))
         return failed.reason if known else f"{failed.reason}, which is no verdict"
