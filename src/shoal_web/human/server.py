@@ -7,14 +7,12 @@ POST /api/skip                   {"round": 17, "slot": 0}
 POST /api/comparison             {}  ->  answers of nodes, side by side
 POST /api/ranking                {"id": "...", "places": [1, 2, 2]}  ->  who wrote what
 GET  /api/journal?limit=&before= answers, their rewards, and who learned from them
-GET  /api/lessons?after=&wait=   who learned from them since; with `wait` it answers as soon as somebody has
+GET  /api/lessons?after=         who learned from them since
 
 A GET changes nothing.
 """
 
-import asyncio
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -40,9 +38,6 @@ from shoal_web.human.recommended import RECOMMENDED
 from shoal_web.serving.guard import MOST_BYTES, Access, PostGuard
 from shoal_web.serving.pages import OWN_ERROR, json_response, page_routes, read_body
 
-LONGEST_WAIT: Final = 30.0
-WAITS: Final = 32
-"""Requests that may wait for lessons at a time; others get an answer at once."""
 LONGEST_RIGHT: Final = 2000
 """Characters of a right answer that are shown."""
 BODY_SECONDS: Final = 20.0
@@ -90,7 +85,6 @@ T = TypeVar("T", bound=Posted)
 
 def make_app(one: Contributor, access: Access) -> PostGuard:
     """The page and the API of a contributor, behind its guard."""
-    waiting = 0
 
     def state(request: Request) -> Data:
         return {"word": guard.word, **_state(one)}
@@ -130,19 +124,10 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         entries = one.journal.answered(min(200, max(1, _number(request, "limit", 50))), before)
         return {"entries": [_entry(one, entry, one.journal.lessons_of(entry)) for entry in entries]}
 
-    async def lessons(request: Request) -> Response:
-        nonlocal waiting
-        after, wait = _number(request, "after", 0), min(LONGEST_WAIT, _number(request, "wait", 0))
-        end = time.monotonic() + (wait if waiting < WAITS else 0)
-        waiting += 1
-        try:
-            while True:
-                found = await run_in_threadpool(one.journal.lessons, after)
-                if found or time.monotonic() >= end or await request.is_disconnected():
-                    return json_response({"lessons": found, "last": found[-1].number if found else after})
-                await asyncio.sleep(0.5)
-        finally:
-            waiting -= 1
+    def lessons(request: Request) -> Data:
+        after = _number(request, "after", 0)
+        found = one.journal.lessons(after)
+        return {"lessons": found, "last": found[-1].number if found else after}
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -163,7 +148,7 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         Route("/api/comparison", _post(Posted, compare), methods=["POST"]),
         Route("/api/ranking", _post(Ranked, rank), methods=["POST"]),
         Route("/api/journal", _get(journal)),
-        Route("/api/lessons", lessons),
+        Route("/api/lessons", _get(lessons)),
     ]
     # A full disk, or a process that scores and does not start: the same may work later.
     handlers = {HTTPException: refused, sqlite3.Error: unable, UserError: unable, Exception: failed}

@@ -19,7 +19,6 @@ from shoal_web.watch.learned import Lessons
 from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
 from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source, TaskQuery
-from shoal_web.watch.story import Story
 from shoal_web.watch.tables import Row, Tables
 
 MOST_CONFIG: Final = 1 << 18
@@ -48,7 +47,7 @@ class FolderSource(Source):
         explorer = Explorer(self._tables)
         self.rollouts, self.rollout, self.text = explorer.page, explorer.whole, explorer.text
         self._lessons = Lessons(self._tables)
-        self.graph, self.story = self._lessons.graph, Story(self._tables).tell
+        self.graph, self.story = self._lessons.graph, self._lessons.story
         self._mark: Any = None
         self._counts: tuple[Any, Counts] | None = None
 

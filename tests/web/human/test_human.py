@@ -530,8 +530,8 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     assert page.post("/api/question", {})["questions"][0]["round"] > skipped["round"]
     assert page.post("/api/comparison", {}) == {"comparison": None}
     said = Learned(0, asked["round"], 0, "ab" * 32, "ada", None, 3, 5.0)
-    threading.Timer(0.7, page.one.journal.learned, [[said]]).start()
-    heard = page.get("/api/lessons?after=0&wait=20")
+    page.one.journal.learned([said])
+    heard = page.get("/api/lessons?after=0")
     assert [each["name"] for each in heard["lessons"]] == ["ada"]
     assert page.get(f"/api/lessons?after={heard['last']}") == {"lessons": [], "last": heard["last"]}
     assert page.get("/api/state")["totals"] == {"answered": 1, "reward": 0.5, "taught": 1, "learners": 1}

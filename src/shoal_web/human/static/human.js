@@ -441,10 +441,9 @@ function take(lessons) {
 
 async function listen() {
   for (;;) {
-    try {
-      const found = await ask(`/api/lessons?after=${last}&wait=${heard ? 20 : 0}`);
-      take(found.lessons);
-    } catch { await new Promise((done) => setTimeout(done, PAUSE)); }
+    const { lessons } = await ask(`/api/lessons?after=${last}`).catch(() => ({ lessons: [] }));
+    take(lessons);
+    if (!lessons.length) await new Promise((done) => setTimeout(done, PAUSE));
   }
 }
 
