@@ -156,6 +156,8 @@ class FolderSource(Source):
     def _counted(self, names: list[str]) -> Counts:
         """What the tables say of all rounds, kept until they change. Raises `BusyError`."""
         mark = self._tables.mark(ROLLOUTS), self._tables.mark(LEARNED), names
+        if not any(mark[:2]):
+            return [], [], {}  # without a process
         if self._counts is None or self._counts[0] != mark:
             self._counts = mark, (self._count(), self._lessons.shares(), self._lessons.totals(names))
         return self._counts[1]
