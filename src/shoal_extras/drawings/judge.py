@@ -59,6 +59,9 @@ class Wanted(NamedTuple):
     place: tuple[int, int]
     """Row and column of a third of the canvas."""
 
+    def words(self) -> str:
+        return f"{'an' if self.colour == 'orange' else 'a'} {self.colour} {self.shape} {PLACES[self.place]}"
+
     def svg(self) -> str:
         """It, as the question's own drawing has it."""
         y, x = (CENTRES[third] for third in self.place)

@@ -58,10 +58,6 @@ def render(drawing: Drawing) -> NDArray[np.uint8]:
     return points_PPC
 
 
-MOST: Final = 3
-"""Shapes of a question."""
-
-
 class Drawings:
     """Draws shapes of a colour at a place. `shapes`: of each question, 1 to 3. Partial credit: 0.3 each for a shape's
     colour, its place and its form."""
@@ -71,13 +67,13 @@ class Drawings:
 
     def __init__(self, shapes: int = 1) -> None:
         """Raises `UserError` without resvg."""
-        if not 1 <= shapes <= MOST:
-            raise ValueError(f"shapes is 1 to {MOST}, not {shapes}")
+        if not 1 <= shapes <= 3:
+            raise ValueError(f"shapes is 1 to 3, not {shapes}")
         self.shapes = shapes
         self.config = hash_of({"rules": load(), "shapes": shapes})
 
     def question(self, seed: int, index: int) -> Question:
-        wanted = " and ".join(map(_in_words, self._wanted(seed, index)))
+        wanted = " and ".join(map(Wanted.words, self._wanted(seed, index)))
         text = (
             f"Draw {wanted}, about 8 wide, on a white canvas of 32 by 32. "
             'Answer with SVG only, such as <svg viewBox="0 0 32 32">...</svg>.'
@@ -89,24 +85,16 @@ class Drawings:
         return f'<svg viewBox="0 0 32 32">{drawn}</svg>'
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
-        wanted = self._wanted(question.seed, question.index)
-        return [_score(wanted, answer) for answer in answers]
+        wanted, scores = self._wanted(question.seed, question.index), []
+        for answer in answers:
+            try:
+                scores.append(credit(wanted, render(read_svg(answer))))
+            except NoDrawingError as error:
+                raise Failed("no drawing", str(error)) from None
+        return scores
 
     def _wanted(self, seed: int, index: int) -> list[Wanted]:
         random = Random(f"{seed} {index}")
         colours = random.sample(list(COLOURS), self.shapes)
         places = random.sample(list(PLACES), self.shapes)
         return [Wanted(colour, random.choice(SHAPES), place) for colour, place in zip(colours, places, strict=True)]
-
-
-def _in_words(wanted: Wanted) -> str:
-    article = "an" if wanted.colour == "orange" else "a"
-    return f"{article} {wanted.colour} {wanted.shape} {PLACES[wanted.place]}"
-
-
-def _score(wanted: Sequence[Wanted], answer: str) -> float:
-    try:
-        drawing = read_svg(answer)
-    except NoDrawingError as error:
-        raise Failed("no drawing", str(error)) from None
-    return credit(wanted, render(drawing))

@@ -73,21 +73,17 @@ class _Secret(ast.NodeTransformer):
         node.id = self._named(node.id)
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.ClassDef) -> ast.AST:
         node.name = self._named(node.name)
         return self.generic_visit(node)
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.name = self._named(node.name)
-        return self.generic_visit(node)
+    visit_ClassDef = visit_FunctionDef
 
-    def visit_Global(self, node: ast.Global) -> ast.AST:
+    def visit_Global(self, node: ast.Global | ast.Nonlocal) -> ast.AST:
         node.names = list(map(self._named, node.names))
         return node
 
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
-        node.names = list(map(self._named, node.names))
-        return node
+    visit_Nonlocal = visit_Global
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         node.name = node.name and self._named(node.name)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Final
 
 import numpy as np
@@ -46,38 +46,30 @@ ABOUT: Final = (
 )
 
 
-class ThinnedCourse(Course):
-    """A figure against minutes, of at most `POINTS` points."""
-
-    def add(self, at: float, value: float) -> None:
-        super().add(at, value)
-        if len(self.at) > POINTS:
-            self.at, self.values = self.at[::2], self.values[::2]
-
-
 class Speaker:
     """A node that is heard."""
 
     def __init__(self) -> None:
-        self.name = self.id = ""
-        self.display_name = ""
-        self.model: str | None = None
-        self.round = self.took = 0
-        self.first: float | None = None
-        self.time = 0.0
-        self.courses = {metric: ThinnedCourse() for metric in METRICS}
+        self.name = ""
+        self.last: Data = {}
+        """What its last notice says."""
+        self.took = 0
+        self.first = self.time = 0.0
+        self.courses = {metric: Course() for metric in METRICS}
+        """Figures against minutes, of at most `POINTS` points each."""
         self.makers: dict[str, int] = {}
         """How many rollouts of whom it says it learned from, the latest last."""
 
     def add(self, notice: Notice, time: float, minute: float) -> None:
-        if self.first is None:
-            self.first, self.name, self.id = time, notice.name, notice.id
-        self.model, self.round, self.time = notice.model, notice.round, time
-        self.display_name = harmless(notice.display_name)
+        self.first, self.time = self.first if self.name else time, time
+        self.name, shown = notice.name, harmless(notice.display_name)
+        self.last = {"display_name": shown, "id": notice.id, "model": notice.model, "round": notice.round}
         for metric, field in METRICS.items():
-            value = getattr(notice, field)
+            value, course = getattr(notice, field), self.courses[metric]
             if value is not None:
-                self.courses[metric].add(minute, value)
+                course.add(minute, value)
+                if len(course.at) > POINTS:
+                    course.at, course.values = course.at[::2], course.values[::2]
         for lesson in notice.learned:
             if lesson.maker != self.name:
                 self.took += 1
@@ -91,16 +83,13 @@ class Speaker:
         reward, held_out = (self.courses[metric].values for metric in METRICS)
         return {
             "name": self.name,
-            "display_name": self.display_name,
-            "id": self.id,
-            "model": self.model,
-            "round": self.round,
+            **self.last,
             "held_out": held_out[-1] if held_out else None,
             "held_out_first": held_out[0] if held_out else None,
-            "reward": sum(reward[-20:]) / len(reward[-20:]) if reward else None,
+            "reward": fmean(reward[-20:]) if reward else None,
             "taken": self.took,
             "given": given,
-            "heard": self.time - (self.first or 0.0),
+            "heard": self.time - self.first,
             "ago": now - self.time,
         }
 
@@ -157,9 +146,10 @@ class Heard:
         eldest = self._registry.all()[: DRAWN if query.by == "node" else ELDEST]
         width = max((self.last - self.start) / 60 / query.points, 0.05)
         shown = [
-            (each.name, binned(np.array(course.at), trailing(np.array(course.values), query.smooth), width))
+            (each.name, binned(at, trailing(values, query.smooth), width))
             for each in eldest
-            if (course := each.courses.get(query.metric)) is not None and course.at
+            for at, values in [each.courses.get(query.metric, Course()).curve()]
+            if len(at)
         ]
         if query.by == "mean":
             middle = binned(*_median([each for _, each in shown]), width)
