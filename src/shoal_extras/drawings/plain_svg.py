@@ -51,6 +51,7 @@ _LOOKS: Final[Mapping[str, re.Pattern[str]]] = {
     "stroke-width": _ONE,
     "opacity": _ONE,
 }
+_COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _GROUPS: Final = ("svg", "g")
 
 
@@ -95,7 +96,7 @@ def read_svg(text: str) -> Drawing:
     # The parser trips over some <! and <?. It is not closed: after a tag without an end it would look for others, in
     # quadratic time.
     try:
-        reader.feed(_without_comments(drawing).replace("<!", "").replace("<?", ""))
+        reader.feed(_COMMENT.sub("", drawing).replace("<!", "").replace("<?", ""))
     except AssertionError:  # "<<!![" is "<![" by now
         raise NoDrawingError("it cannot be read") from None
     return Drawing(reader.view, tuple(reader.shapes))
@@ -108,18 +109,6 @@ def plain_svg(text: str) -> str | None:
     except NoDrawingError:
         return None
     return drawing.text() if drawing.shapes else None
-
-
-def _without_comments(text: str) -> str:
-    """Without the comments that have an end."""
-    kept = ""
-    while "<!--" in text:
-        before, _, rest = text.partition("<!--")
-        _, ended, behind = rest.partition("-->")
-        if not ended:
-            break
-        kept, text = kept + before, behind
-    return kept + text
 
 
 class _Reader(HTMLParser):

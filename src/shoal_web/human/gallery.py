@@ -47,10 +47,13 @@ class Comparison:
     """Answers to be ranked."""
 
     id: str
-    question: Question
-    answers: tuple[Answer, ...]
     same: tuple[Question, ...]
     """All questions of this text: nodes have it under different ids."""
+    answers: tuple[Answer, ...]
+
+    @property
+    def question(self) -> Question:
+        return self.same[0]
 
     @property
     def makers(self) -> int:
@@ -105,7 +108,7 @@ class Gallery:
             return None
         *_, answers, questions = max(waiting, key=lambda one: one[:3])
         id = hash_of((questions[0].hash, random.random()))
-        comparison = Comparison(id, questions[0], tuple(_varied(answers, random)), questions)
+        comparison = Comparison(id, questions, tuple(_varied(answers, random)))
         self._offered[id] = comparison
         _drop_oldest(self._offered, OFFERED)
         return comparison

@@ -208,10 +208,7 @@ def _state(one: Contributor) -> Data:
         "swarm": one.swarm,
         **{name: status[name] for name in ("private", "links", "peers", "silo")},
         "note": status["note"].removesuffix("; training goes on").removeprefix("alone: "),
-        "tasks": [
-            {"label": each.label, "answered": each.answered, "success": each.success, "others": each.others}
-            for each in one.figures()
-        ],
+        "tasks": one.figures(),
         "ranks": bool(one.ranked),
         "totals": one.journal.totals(),
         "most": min(8, one.config.policy.num_generations),

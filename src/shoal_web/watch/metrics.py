@@ -1,6 +1,7 @@
 """The metrics of a run, read whole whenever the file has changed, and curves over them."""
 
 import math
+import os
 import threading
 from array import array
 from pathlib import Path
@@ -73,22 +74,19 @@ class Metrics:
         self.keys: set[str] = set()
 
     def look(self) -> None:
-        """Reads the file if it has changed. Nothing if another thread reads."""
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            self._read()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            self.trouble = f"{self._path.name} cannot be read: {error.strerror or error}"
-        finally:
-            self._lock.release()
+        """Reads the file if it has changed."""
+        with self._lock:
+            try:
+                self._read()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                self.trouble = f"{self._path.name} cannot be read: {error.strerror or error}"
 
     def _read(self) -> None:
         with opened(self._path) as file:
-            size, before = file.seek(0, 2), self._mark
-            state = self._path.stat()
+            state, before = os.fstat(file.fileno()), self._mark
+            size = state.st_size
             self._mark = (state.st_dev, state.st_ino, state.st_mtime_ns, size)
             if self._mark == before:
                 return

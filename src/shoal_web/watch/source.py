@@ -17,11 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Data = dict[str, Any]
 
 NAME = 200
-"""Characters of a name, a task, a key of the metrics."""
-QUERY = 200
-"""Characters of a search."""
-PAGE = 20
-"""Rollouts of a page."""
+"""Characters of a name, a task, a key of the metrics, a search."""
 SHOWN = 300
 """Characters of a text in a table."""
 WHOLE = 4000
@@ -88,11 +84,11 @@ class RolloutQuery(Parameters):
     """Bounds of the round."""
     live: bool | None = None
     finish: Literal["stop", "length"] | None = None
-    text: str = Field("", max_length=QUERY)
+    text: str = Field("", max_length=NAME)
     """In the question or the completion; upper and lower case are the same."""
     after: str | None = Field(None, pattern=r"^\d{1,15}\.\d{1,12}$")
     """`next` of the page before."""
-    limit: int = Field(PAGE, ge=1, le=50)
+    limit: int = Field(20, ge=1, le=50)
 
 
 class StoryQuery(Parameters):
