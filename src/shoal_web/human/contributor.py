@@ -12,6 +12,7 @@ through the same admission, to be ranked.
 
 import contextlib
 import logging
+import sqlite3
 import threading
 import time
 from collections import deque
@@ -38,10 +39,12 @@ from shoal.tasks import Tasks
 from shoal.tasks.draw import slot_seed
 from shoal.tasks.task import right_answer
 from shoal.untrusted import encodable
+from shoal.wire.notices import Notice
 from shoal.wire.rollouts import Kind
 from shoal_web.human.gallery import Comparison, Gallery
-from shoal_web.human.journal import Entry, Journal, Learned, Learners
+from shoal_web.human.journal import Entry, Journal, Learned
 from shoal_web.human.recommended import LAST, NEEDED, RECOMMENDED, Figures, choose
+from shoal_web.registry import Registry
 
 logger = logging.getLogger(__name__)
 OPEN_QUESTIONS: Final = 64
@@ -93,9 +96,9 @@ class Contributor:
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
         self._verifier = Verifier(config.tasks)
-        self.learners = Learners(self.identity.name)
+        self._registry: Registry[bool] = Registry(lambda: True)
         try:
-            self.member = SwarmConnection(config, self.identity, kind=kind, model=model, on_notice=self.learners.hear)
+            self.member = SwarmConnection(config, self.identity, kind=kind, model=model, on_notice=self._hear)
         except BaseException:
             self.journal.close()
             self._stack.close()
@@ -233,17 +236,11 @@ class Contributor:
         return Rollout(question.id, question.hash, completions, self.identity.name, entry.round, entry.slot)
 
     def _collect(self) -> None:
-        """Takes in peers' rollouts, and who learned from this one's answers."""
-        mixed, known = time.monotonic(), set[Learned]()
+        """Takes in peers' rollouts."""
+        mixed = time.monotonic()
         while not self._closed.wait(EVERY):
             try:
                 self._take(self.member.receive())
-                said = {
-                    Learned(0, round, slot, by.id, full_name(by.name, by.display_name), by.model, by.round, by.time)
-                    for by, round, slot in self.learners.lessons()
-                }
-                self.journal.learned(sorted(said - known, key=lambda one: one.time))
-                known = said
                 if time.monotonic() - mixed > MIXING:
                     mixed = time.monotonic()
                     self.member.need(1, 1)  # neither more neighbours nor fewer; another one now and then
@@ -257,6 +254,22 @@ class Contributor:
                 label = self.tasks.label_of(scored.question.id)
                 if label is not None:
                     self._heard[label].append(scored.mean_reward)
+
+    def _hear(self, by: Notice) -> None:
+        """Keeps that a node learned from own answers. Nothing makes it say so: it is thanks, not proof."""
+        with self._lock:
+            if self._registry.hear(by, time.time()) is None:
+                return
+        name = full_name(by.name, by.display_name)
+        lessons = [
+            Learned(0, lesson.round, lesson.slot, by.id, name, by.model, by.round, by.time)
+            for lesson in by.learned
+            if lesson.maker == self.identity.name
+        ]
+        try:
+            self.journal.learned(lessons)
+        except sqlite3.Error:
+            logger.exception("keeping who learned")
 
     def _warm(self) -> None:
         """Starts the process that scores, so that the first answer does not wait for it."""

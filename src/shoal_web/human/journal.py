@@ -13,7 +13,6 @@ round is given twice, whatever happens: it is on disk before it is used, and a n
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,14 +21,10 @@ import msgspec
 
 from shoal.errors import UserError
 from shoal.rollout import Question
-from shoal.wire.notices import Notice
-from shoal_web.registry import Registry
 
 VERSION: Final = 1
 MOST_LEARNERS: Final = 64
 """Nodes that are kept of each answer, the first."""
-LESSONS: Final = 1024
-"""Of all that nodes say, the latest that are kept until the journal has them."""
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS questions (
     round INTEGER NOT NULL, slot INTEGER NOT NULL, task TEXT NOT NULL, hash TEXT NOT NULL, question BLOB NOT NULL,
@@ -212,26 +207,3 @@ def _entry(row: Sequence[Any]) -> Entry:
     made = msgspec.json.decode(question, type=Question)
     texts, scores = (tuple(msgspec.json.decode(each)) for each in (answers, rewards))
     return Entry(round, slot, task, made, state, texts, tuple(map(float, scores)), *times)
-
-
-class Learners:
-    """Keeps what nodes say of the rollouts of the node `maker`. Nothing makes them say it: it is thanks, not proof."""
-
-    def __init__(self, maker: str) -> None:
-        self._maker = maker
-        self._registry: Registry[bool] = Registry(lambda: True)
-        self._lessons: deque[tuple[Notice, int, int]] = deque(maxlen=LESSONS)
-        self._lock = threading.Lock()
-
-    def lessons(self) -> list[tuple[Notice, int, int]]:
-        """Who learned from `maker` lately, and from which round and slot."""
-        with self._lock:
-            return list(self._lessons)
-
-    def hear(self, notice: Notice) -> None:
-        """Takes a notice of any node."""
-        plain = msgspec.structs.replace(notice, learned=())
-        with self._lock:
-            if self._registry.hear(notice, time.time()) is not None:
-                own = [lesson for lesson in notice.learned if lesson.maker == self._maker]
-                self._lessons.extend((plain, lesson.round, lesson.slot) for lesson in own)
