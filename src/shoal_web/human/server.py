@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from shoal.config.answer_form import in_form
 from shoal.config.display_name import full_name
@@ -36,7 +35,7 @@ from shoal_web.human.gallery import shown
 from shoal_web.human.journal import Entry, Learned
 from shoal_web.human.recommended import RECOMMENDED
 from shoal_web.serving.guard import MOST_BYTES, Access, PostGuard
-from shoal_web.serving.pages import OWN_ERROR, json_response, page_routes, read_body
+from shoal_web.serving.pages import application, json_response, read_body
 
 LONGEST_RIGHT: Final = 2000
 """Characters of a right answer that are shown."""
@@ -136,11 +135,7 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
     async def unable(request: Request, error: Exception) -> Response:
         return json_response({"error": str(error)}, 503)
 
-    async def failed(request: Request, error: Exception) -> Response:
-        return json_response({"error": OWN_ERROR}, 500)
-
-    routes: list[BaseRoute] = [
-        *page_routes(Path(__file__).parent / "static"),
+    api = [
         Route("/api/state", _get(state)),
         Route("/api/question", _post(Wanted, question), methods=["POST"]),
         Route("/api/answer", _post(Answers, answer), methods=["POST"]),
@@ -151,8 +146,8 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         Route("/api/lessons", _get(lessons)),
     ]
     # A full disk, or a process that scores and does not start: the same may work later.
-    handlers = {HTTPException: refused, sqlite3.Error: unable, UserError: unable, Exception: failed}
-    guard = PostGuard(Starlette(routes=routes, exception_handlers=handlers), access)
+    handlers = {HTTPException: refused, sqlite3.Error: unable, UserError: unable}
+    guard = PostGuard(application(Path(__file__).parent / "static", api, handlers), access)
     return guard
 
 

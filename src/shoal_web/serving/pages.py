@@ -3,10 +3,12 @@
 A request's body is bounded in size and time (`read_body`)."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
@@ -15,7 +17,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 STATIC: Final = Path(__file__).parent / "static"
-OWN_ERROR: Final = "shoal has an error of its own: see where it runs"
 
 
 class Static(StaticFiles):
@@ -26,6 +27,15 @@ class Static(StaticFiles):
         kept = "public, max-age=31536000, immutable" if path.startswith("vendor") else "no-cache"
         response.headers["Cache-Control"] = kept
         return response
+
+
+def application(folder: Path, api: Sequence[BaseRoute], handlers: Mapping[Any, Any] | None = None) -> Starlette:
+    """The page in `folder` with its API. `handlers`: of exceptions other than errors of its own."""
+
+    async def failed(request: Request, error: Exception) -> Response:
+        return json_response({"error": "shoal has an error of its own: see where it runs"}, 500)
+
+    return Starlette(routes=[*page_routes(folder), *api], exception_handlers={**(handlers or {}), Exception: failed})
 
 
 def page_routes(folder: Path) -> list[BaseRoute]:

@@ -15,15 +15,14 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from pydantic import ValidationError
-from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from shoal_web.serving.guard import Access, Guard
-from shoal_web.serving.pages import OWN_ERROR, json_response, page_routes
+from shoal_web.serving.pages import application, json_response
 from shoal_web.watch.source import (
     BusyError,
     CurveQuery,
@@ -120,13 +119,5 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
             if not under_way[id]:
                 del under_way[id]
 
-    async def failed(request: Request, error: Exception) -> Response:
-        return json_response({"error": OWN_ERROR}, 500)
-
-    routes: list[BaseRoute] = [
-        *page_routes(STATIC),
-        Route("/api/runs", listed),
-        Route("/api/runs/{id:str}/{what:str}", asked),
-    ]
-    app = Starlette(routes=routes, exception_handlers={Exception: failed})
+    app = application(STATIC, [Route("/api/runs", listed), Route("/api/runs/{id:str}/{what:str}", asked)])
     return Guard(GZipMiddleware(app, minimum_size=4096, compresslevel=4), access)
