@@ -1,4 +1,4 @@
-"""Rollouts of a run: a page at a time, the newest first; one whole; long texts in pieces.
+"""Rollouts of a run: a page at a time, the newest first; one whole.
 
 A query first finds the rollouts of a page by the few columns that the conditions are about, in the newest parts if they
 have enough, and then reads the texts of these alone.
@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.runs.tables import LEARNED, ROLLOUTS, turns_of
 from shoal_web.watch.pictures import drawing_in, shown_again, with_drawings
-from shoal_web.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
+from shoal_web.watch.source import NAME, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery
 from shoal_web.watch.tables import HELD, Row, Tables, parquet
 
 CONDITIONS = {
@@ -88,7 +88,7 @@ class Explorer:
         rows = self._part(query.part)
         mine = self._tables.rows(
             f"SELECT {_names(KEY)}, length(question) AS question_length, left(answer, {WHOLE}) AS answer, "
-            f"substr(question, 1, {WHOLE}) AS question FROM {rows} WHERE row = $row",
+            f"left(question, {WHOLE}) AS question FROM {rows} WHERE row = $row",
             {"row": query.row},
         )
         if not mine:
@@ -97,7 +97,7 @@ class Explorer:
         key = {name: head[name] for name in KEY}
         same = " AND ".join(f'"{name}" = ${name}' for name in KEY)
         completions = self._tables.rows(
-            f"SELECT part, row, substr(completion, 1, {WHOLE}) AS completion, length(completion) AS length, "
+            f"SELECT part, row, left(completion, {WHOLE}) AS completion, length(completion) AS length, "
             f"{_cut('finish_reason')}, reward, {HELD} "
             f"FROM {rows} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
             key,
@@ -108,18 +108,6 @@ class Explorer:
         head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
         head |= {"completions": with_drawings(completions), "drawing": drawing_in(head["answer"])}
         return head | {"part": query.part, "row": query.row, "learned": self._learned(key)}
-
-    def text(self, query: TextQuery) -> Data:
-        """A piece of a text, and where the next one begins."""
-        rows = self._tables.rows(
-            f"SELECT substr({query.field}, $start, {PIECE}) AS text, length({query.field}) AS length "
-            f"FROM {self._part(query.part)} WHERE row = $row",
-            {"row": query.row, "start": query.offset + 1},
-        )
-        if not rows:
-            raise MissingError("there is no such completion")
-        end = query.offset + PIECE
-        return rows[0] | {"next": end if end < rows[0]["length"] else None}
 
     def _learned(self, key: Row) -> list[Row]:
         """The updates that used a rollout."""

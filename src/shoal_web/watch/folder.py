@@ -45,7 +45,7 @@ class FolderSource(Source):
         self._due = 0.0
         self._tables = Tables(path)
         explorer = Explorer(self._tables)
-        self.rollouts, self.rollout, self.text = explorer.page, explorer.whole, explorer.text
+        self.rollouts, self.rollout = explorer.page, explorer.whole
         self._lessons = Lessons(self._tables)
         self.graph, self.story = self._lessons.graph, self._lessons.story
         self._mark: Any = None

@@ -33,7 +33,6 @@ from shoal_web.watch.source import (
     RowQuery,
     StoryQuery,
     TaskQuery,
-    TextQuery,
 )
 from shoal_web.watch.sources import Sources
 
@@ -53,7 +52,6 @@ ASKED: dict[str, type[Parameters]] = {
     "graph": GraphQuery,
     "rollouts": RolloutQuery,
     "rollout": RowQuery,
-    "text": TextQuery,
 }
 """Methods of a source, by their last part of the address, and their parameters."""
 

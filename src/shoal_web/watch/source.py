@@ -20,10 +20,8 @@ NAME = 200
 """Characters of a name, a task, a key of the metrics, a search."""
 SHOWN = 300
 """Characters of a text in a table."""
-WHOLE = 4000
-"""Characters of a text that is shown alone; the rest comes in pieces."""
-PIECE = 65_536
-"""Characters of a piece."""
+WHOLE = 16_384
+"""Characters of a text that is shown alone."""
 POINTS = 1000
 """Points of a curve, at most."""
 EDGES = 400
@@ -106,13 +104,6 @@ class RowQuery(Parameters):
     row: int = Field(ge=0, le=10**12)
 
 
-class TextQuery(RowQuery):
-    """A piece of a text."""
-
-    field: Literal["question", "completion"]
-    offset: int = Field(0, ge=0, le=1 << 40)
-
-
 class Source:
     """Something to look at. A subclass overrides what it has, and adds those of these methods that its views need:
 
@@ -121,7 +112,7 @@ class Source:
     settings(Parameters)                       the settings of the run
     graph(GraphQuery)                          who learned from whom
     rollouts(RolloutQuery)                     a page of rollouts: completions under their questions
-    rollout(RowQuery), text(TextQuery)         a rollout whole; a piece of a long text
+    rollout(RowQuery)                          a rollout whole
     """
 
     id: str

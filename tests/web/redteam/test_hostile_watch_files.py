@@ -120,7 +120,6 @@ ASKED = (
     "rollouts",
     "rollouts?text=zzz",
     "rollout?part=1&row=0",
-    "text?part=1&row=0&field=completion",
 )
 
 

@@ -109,7 +109,6 @@ def test_the_page_and_the_api_answer(app: ASGIApp, folders: Sources) -> None:
     assert ask(app, f"{at}/story?node=ada").json["makers"] == []
     assert ask(app, f"{at}/settings").json["settings"] == [{"name": "seed", "value": "0"}]
     assert len(ask(app, f"{at}/rollout?part={row['part']}&row={row['row']}").json["completions"]) == 2
-    assert ask(app, f"{at}/text?part={row['part']}&row={row['row']}&field=question").json["text"] == "What is it?"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"])
@@ -205,8 +204,6 @@ def test_a_token_in_the_address_becomes_a_cookie_and_leaves_it(locked: ASGIApp) 
         "rollout",
         "rollout?part=-1&row=0",
         "rollout?part=1&row=0&where=1",
-        "text?part=1&row=0&field=seed",
-        "text?part=1&row=0&field=completion&offset=-1",
         "curve",
         "curve?metric=x&points=1000000",
         "curve?metric=x&by=SQL",

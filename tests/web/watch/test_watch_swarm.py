@@ -188,7 +188,7 @@ def test_notices_come_through_a_relay_and_what_is_none_does_not(tmp_path: Path) 
         edges = ask(page, f"/api/runs/{source.id}/graph").json["edges"]
         assert {edge["maker"] for edge in edges} == {each[: heard.LETTERS] for each in names}
         assert ask(page, f"/api/runs/{source.id}/tasks").json == {"series": []}
-        for what in ("rollouts", "rollout?part=1&row=1", "text?part=1&row=1&field=question"):
+        for what in ("rollouts", "rollout?part=1&row=1"):
             assert ask(page, f"/api/runs/{source.id}/{what}").status == 404
         before = source.version
         second = said(ADA.public, 8, time=now + 1)

@@ -13,7 +13,6 @@ export class Rollout {
   }
 
   async open(id, { part, row }, opener) {
-    this.id = id;
     this.opener = opener;
     const close = h("button", { type: "button", onclick: () => this.dialog.close() }, "Close");
     const title = h("h2", { id: "rollout-title" }, "A rollout");
@@ -39,9 +38,9 @@ export class Rollout {
     ];
     const answers = found.completions.map((each, at) => h("article", { class: "answer" + (each.row === found.row ? " here" : "") },
       h("header", {}, h("h3", {}, `${at + 1} of ${found.completions.length}`), verdict(each.reward), h("span", { class: "badge" }, each.finish_reason === "stop" ? "complete" : "cut short")),
-      this.text(each, "completion", each.completion, each.length, answerOf(each))));
+      this.text("completion", each.completion, each.length, answerOf(each))));
     return [
-      h("h2", {}, "Question"), pictures(found.pictures), this.text(found, "question", found.question, found.question_length, h("pre", { class: "text" }, escaped(found.question) || "(empty)")),
+      h("h2", {}, "Question"), pictures(found.pictures), this.text("question", found.question, found.question_length, h("pre", { class: "text" }, escaped(found.question) || "(empty)")),
       found.answer === null ? null : h("p", {}, "Right answer: ", h("b", { class: "said" }, cut(found.answer, 1000)), found.drawing && h("span", { class: "drawn" }, picture(found.drawing, "the right answer, drawn"))),
       h("h2", { class: "block" }, "Completions"), h("div", { class: "side" }, answers),
       h("h2", { class: "block" }, "Trained on by"),
@@ -51,26 +50,11 @@ export class Rollout {
     ];
   }
 
-  /** A text as it is, and a button for the next piece while there is more. */
-  text({ part, row }, field, given, length, place) {
+  /** A text as it is, and how much of it is left out. */
+  text(what, given, length, place) {
     place.tabIndex = 0;
-    place.setAttribute("aria-label", field);
-    if (length <= Array.from(given).length) return place;
-    let offset = Array.from(given).length;
-    const left = () => `Show more: ${whole(length - offset)} characters are left`;
-    const button = h("button", { type: "button", onclick: async () => {
-      button.disabled = true;
-      try {
-        const piece = await ask(`runs/${this.id}/text`, { part, row, field, offset });
-        place.append(escaped(piece.text));
-        offset = piece.next ?? length;
-        button.textContent = left();
-        button.hidden = piece.next === null;
-      } catch (error) {
-        button.textContent = error.message;
-      }
-      button.disabled = false;
-    } }, left());
-    return h("div", {}, place, button);
+    place.setAttribute("aria-label", what);
+    const left = length - Array.from(given).length;
+    return left > 0 ? h("div", {}, place, h("p", { class: "note" }, `${whole(left)} more characters are in the run's folder.`)) : place;
   }
 }
