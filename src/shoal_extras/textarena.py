@@ -38,7 +38,10 @@ class TextArena:
         self.name = f"textarena:{game}"
         self.max_turns = max_turns
         try:
-            self._game = _made(library, f"{game}-raw", max_turns)
+            try:  # a game that counts turns ends by itself in the last one: it counts from 0
+                self._game = library.make(f"{game}-raw", max_turns=max_turns - 1)
+            except TypeError:  # it has a count of its own
+                self._game = library.make(f"{game}-raw")
             self._game.reset(num_players=1, seed=0)
         except LookupError:
             raise ValueError(
@@ -63,11 +66,3 @@ class TextArena:
         """What the game has said since the last turn, without the player's own words."""
         _, said = self._game.get_observation()
         return "\n".join(message for sender, message, *_ in said if sender != 0)
-
-
-def _made(library: Any, name: str, max_turns: int) -> Any:
-    """The game, which ends by itself in turn `max_turns` if it counts turns: it counts from 0."""
-    try:
-        return library.make(name, max_turns=max_turns - 1)
-    except TypeError:  # it has a count of its own
-        return library.make(name)

@@ -112,8 +112,6 @@ def plain_svg(text: str) -> str | None:
 
 
 class _Reader(HTMLParser):
-    """Collects shapes."""
-
     def __init__(self) -> None:
         super().__init__()
         self.shapes: list[Shape] = []

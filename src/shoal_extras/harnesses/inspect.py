@@ -79,18 +79,14 @@ def measure(policy: Policy, asked: Asked) -> list[Figure]:
     model = get_model(f"shoal/{policy.name}", memoize=False, policy=policy, seed=asked.seed or 0)
     usual = policy.sampling
     try:
-        tasks = [_relative(task) for task in asked.tasks]
+        # Inspect knows no absolute paths of files
+        tasks = [os.path.relpath(task) if os.path.isabs(task) else task for task in asked.tasks]
         logs = inspect_eval(tasks, model=model, limit=asked.limit, display="none", log_level="error")
     except Exception as error:  # a task is somebody's code
         raise UserError(f"Inspect failed: {type(error).__name__}: {printable(str(error), 300)}") from error
     finally:
         policy.sampling = usual
     return [figure for log in logs for figure in _figures(log)]
-
-
-def _relative(task: str) -> str:
-    """A task's name, or its file as seen from here: Inspect knows no absolute paths of files."""
-    return os.path.relpath(task) if os.path.isabs(task) else task
 
 
 def _figures(log: EvalLog) -> list[Figure]:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal_extras.pictures.canvas import COLOURS, SHAPES, Canvas, Colour
+from shoal_extras.pictures.canvas import COLOURS, SHAPES, Canvas
 
 SIZE: Final = 32
 """Pixels in a row, and in a column."""
@@ -58,7 +58,8 @@ class PictureTask(ABC):
     @lru_cache(maxsize=256)  # noqa: B019 (a task lives as long as the program)
     def _made(self, seed: int, index: int) -> tuple[Canvas, str, str]:
         chance = Random(f"{self.name} {seed} {index}")
-        canvas = Canvas(SIZE, _dark(chance))
+        dark = chance.randrange(50), chance.randrange(50), chance.randrange(50)  # which no shape is
+        canvas = Canvas(SIZE, dark)
         return canvas, *self.draw(chance, canvas)
 
 
@@ -133,8 +134,3 @@ def _draw_shape(chance: Random, canvas: Canvas) -> tuple[str, str]:
     x, y = (CELL * chance.randrange(SIZE // CELL) + chance.randint(7, 8) for _ in "xy")
     canvas.shape(kind, colour, x, y, radius=chance.randint(5, 6))
     return kind, colour
-
-
-def _dark(chance: Random) -> Colour:
-    """A colour of the background, which no shape has."""
-    return chance.randrange(50), chance.randrange(50), chance.randrange(50)

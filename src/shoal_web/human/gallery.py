@@ -63,8 +63,6 @@ class Comparison:
 
 @dataclass
 class _Asked:
-    """A question's text, and its answers."""
-
     questions: OrderedDict[QuestionId, Question] = field(default_factory=OrderedDict)
     answers: OrderedDict[str, Answer] = field(default_factory=OrderedDict)
 

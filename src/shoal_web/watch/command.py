@@ -1,10 +1,8 @@
 """`shoal watch`: the page of runs, judges and live swarms."""
 
 import argparse
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from shoal.cli.flags import add_settings, given_settings
 from shoal.cli.swarms import invited_network
@@ -72,16 +70,11 @@ def _sources(args: argparse.Namespace) -> Sources:
     """What the flags name; the newest run if they name nothing."""
     given = [_judge(at) for at in args.judge]
     folders = checked_folders(args.folders) if args.folders or not (given or args.swarm) else []
-    if args.swarm:  # last: it has a thread
-        given.append(open_swarm({**_swarm(args.swarm), **given_settings(args).get("network", {})}))
+    if words := args.swarm:  # last: it has a thread
+        invited = any(is_invitation(word) for word in words)
+        network = invited_network(words) if invited else {"name": words[0], "connect": words[1:]}
+        given.append(open_swarm({**network, **given_settings(args).get("network", {})}))
     return Sources(given, folders)
-
-
-def _swarm(words: Sequence[str]) -> dict[str, Any]:
-    """The settings of `[network]` that the words of `--swarm` mean."""
-    if any(is_invitation(word) for word in words):
-        return invited_network(words)
-    return {"name": words[0], "connect": words[1:]}
 
 
 def _judge(at: str) -> Source:

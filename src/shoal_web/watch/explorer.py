@@ -110,7 +110,6 @@ class Explorer:
         return head | {"part": query.part, "row": query.row, "learned": self._learned(key)}
 
     def _learned(self, key: Row) -> list[Row]:
-        """The updates that used a rollout."""
         same = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))
         return self._tables.rows(
             f'SELECT {_cut("node")}, round, mean_reward, "foreign" AS peer FROM {self._tables.all(LEARNED)} '
@@ -126,7 +125,6 @@ class Explorer:
 
 
 def _told(found: Row, rows: list[Row]) -> Data:
-    """A rollout with its completions."""
     told: Data = {name: (found[name] or "")[:NAME] for name in ("node", "task")} | {"round": found["round"]}
     told |= {"part": found["part"], "row": found["row"], "question": (rows[0]["question"] or "") if rows else ""}
     told |= {"answer": rows[0]["answer"] if rows else None, "completions": len(rows)}

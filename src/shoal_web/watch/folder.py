@@ -77,11 +77,14 @@ class FolderSource(Source):
     def summary(self) -> Data:
         self._open()
         swarm, no_status = self._swarm()
-        trouble = ""
         try:
-            counts, shares, totals = self._counted(sorted(self._metrics.nodes))
+            (counts, shares, totals), trouble = self._counted(sorted(self._metrics.nodes)), ""
         except BusyError as error:
             counts, shares, totals, trouble = [], [], {}, str(error)
+        try:
+            warnings = read_warnings(self.path)  # what the run itself says is wrong
+        except UserError:
+            warnings = [f"{WARNINGS} cannot be read"]
         settings, brief, of_rounds = read_settings(self.path), self.brief(), self._rounds()
         return {
             **brief,
@@ -95,7 +98,7 @@ class FolderSource(Source):
             "swarm": swarm,
             "attack": attack_of(settings),
             "trouble": "\n".join(
-                filter(None, (*self._warnings(), self._metrics.trouble, trouble, self._tables.trouble, no_status))
+                filter(None, (*warnings, self._metrics.trouble, trouble, self._tables.trouble, no_status))
             ),
             "completions": sum(row["completions"] for row in counts),
             "makers": sorted({row["node"] for row in counts if row["node"]})[:2000],
@@ -146,26 +149,17 @@ class FolderSource(Source):
         except (ValueError, RecursionError) as error:
             return None, f"{STATUS} is not the status of a node: {error}"[:NAME]
 
-    def _warnings(self) -> list[str]:
-        """What the run itself says is wrong."""
-        try:
-            return read_warnings(self.path)
-        except UserError:
-            return [f"{WARNINGS} cannot be read"]
-
     def _counted(self, names: list[str]) -> Counts:
         """What the tables say of all rounds, kept until they change. Raises `BusyError`."""
         mark = self._tables.mark(ROLLOUTS), self._tables.mark(LEARNED), names
         if not any(mark[:2]):
             return [], [], {}  # without a process
         if self._counts is None or self._counts[0] != mark:
-            self._counts = mark, (self._count(), self._lessons.shares(), self._lessons.totals(names))
+            figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
+            all = self._tables.all(ROLLOUTS)
+            completions = self._tables.rows(f"SELECT {figures} FROM {all} GROUP BY 1, 2 LIMIT 5000")
+            self._counts = mark, (completions, self._lessons.shares(), self._lessons.totals(names))
         return self._counts[1]
-
-    def _count(self) -> list[Row]:
-        """How many completions there are of each task and maker."""
-        figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
-        return self._tables.rows(f"SELECT {figures} FROM {self._tables.all(ROLLOUTS)} GROUP BY 1, 2 LIMIT 5000")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
