@@ -14,7 +14,6 @@ import logging
 import secrets
 import signal
 import socket
-import sys
 import threading
 import webbrowser
 from collections.abc import Iterator
@@ -155,17 +154,9 @@ def listening(host: str, port: int, other: bool = False) -> socket.socket:
     is ready wait. Raises `UserError`."""
     for attempt in (port, 0) if other else (port,):
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, attempt, type=socket.SOCK_STREAM)[0]
-            bound = socket.socket(family, kind, protocol)
-            try:
-                if sys.platform != "win32":
-                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                bound.bind(address)
-                bound.listen()
-                return bound
-            except OSError:
-                bound.close()
-                raise
+            family, *_ = socket.getaddrinfo(host, attempt, type=socket.SOCK_STREAM)[0]
+            both = host == "::" and socket.has_dualstack_ipv6()
+            return socket.create_server((host, attempt), family=family, dualstack_ipv6=both)
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = (error.strerror or str(error)).partition(" (while")[0]
     raise UserError(f"cannot listen at {host}:{port}: {reason}; choose another address with --listen")
