@@ -132,10 +132,10 @@ class Journal:
         """Questions that wait for an answer, oldest first."""
         return list(map(_entry, self._do("SELECT * FROM questions WHERE state = 'open' ORDER BY round, slot")))
 
-    def answered(self, limit: int = 50, before: int | None = None, since: float = 0.0) -> list[Entry]:
+    def answered(self, limit: int = 50, before: int = 2**62, since: float = 0.0) -> list[Entry]:
         """Answered questions, the newest first: in rounds below `before`, and after the time `since`."""
         sql = "state = 'answered' AND round < ? AND answered >= ? ORDER BY round DESC, slot DESC LIMIT ?"
-        rows = self._do(f"SELECT * FROM questions WHERE {sql}", 2**62 if before is None else before, since, limit)
+        rows = self._do(f"SELECT * FROM questions WHERE {sql}", before, since, limit)
         return list(map(_entry, rows))
 
     def asked(self, hash: str) -> bool:

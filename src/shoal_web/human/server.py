@@ -13,7 +13,7 @@ A GET changes nothing.
 """
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -79,13 +79,26 @@ class Ranked(Posted):
     places: list[int] = []
 
 
+class Page(Posted):
+    """Entries of the journal, in rounds below `before`."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+    before: Count = 2**53
+
+
+class Since(Posted):
+    """What came after the number `after`."""
+
+    after: Count = 0
+
+
 T = TypeVar("T", bound=Posted)
 
 
 def make_app(one: Contributor, access: Access) -> PostGuard:
     """The page and the API of a contributor, behind its guard."""
 
-    def state(request: Request) -> Data:
+    def state(given: Posted) -> Data:
         return {"word": guard.word, **_state(one)}
 
     def question(given: Wanted) -> Data:
@@ -118,15 +131,13 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
             ]
         }
 
-    def journal(request: Request) -> Data:
-        before = _number(request, "before", 2**62)
-        entries = one.journal.answered(min(200, max(1, _number(request, "limit", 50))), before)
+    def journal(given: Page) -> Data:
+        entries = one.journal.answered(given.limit, given.before)
         return {"entries": [_entry(one, entry, one.journal.lessons_of(entry)) for entry in entries]}
 
-    def lessons(request: Request) -> Data:
-        after = _number(request, "after", 0)
-        found = one.journal.lessons(after)
-        return {"lessons": found, "last": found[-1].number if found else after}
+    def lessons(given: Since) -> Data:
+        found = one.journal.lessons(given.after)
+        return {"lessons": found, "last": found[-1].number if found else given.after}
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -136,14 +147,14 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         return json_response({"error": str(error)}, 503)
 
     api = [
-        Route("/api/state", _get(state)),
-        Route("/api/question", _post(Wanted, question), methods=["POST"]),
-        Route("/api/answer", _post(Answers, answer), methods=["POST"]),
-        Route("/api/skip", _post(Place, skip), methods=["POST"]),
-        Route("/api/comparison", _post(Posted, compare), methods=["POST"]),
-        Route("/api/ranking", _post(Ranked, rank), methods=["POST"]),
-        Route("/api/journal", _get(journal)),
-        Route("/api/lessons", _get(lessons)),
+        _route("/api/state", Posted, state, "GET"),
+        _route("/api/question", Wanted, question),
+        _route("/api/answer", Answers, answer),
+        _route("/api/skip", Place, skip),
+        _route("/api/comparison", Posted, compare),
+        _route("/api/ranking", Ranked, rank),
+        _route("/api/journal", Page, journal, "GET"),
+        _route("/api/lessons", Since, lessons, "GET"),
     ]
     # A full disk, or a process that scores and does not start: the same may work later.
     handlers = {HTTPException: refused, sqlite3.Error: unable, UserError: unable}
@@ -151,47 +162,26 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
     return guard
 
 
-def _get(work: Callable[[Request], Data]) -> Callable[[Request], Awaitable[Response]]:
-    """A route that reads."""
-
-    async def endpoint(request: Request) -> Response:
-        return json_response(await run_in_threadpool(_tried, work, request))
-
-    return endpoint
-
-
-def _post(kind: type[T], work: Callable[[T], Data]) -> Callable[[Request], Awaitable[Response]]:
-    """A route that passes what was posted to `work`."""
+def _route(path: str, kind: type[T], work: Callable[[T], Data], method: str = "POST") -> Route:
+    """Passes what is posted, or the parameters of a GET, to `work`."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            given = msgspec.json.decode(await read_body(request, MOST_BYTES, BODY_SECONDS), type=kind)
+            if method == "POST":
+                given = msgspec.json.decode(await read_body(request, MOST_BYTES, BODY_SECONDS), type=kind)
+            else:
+                given = msgspec.convert(dict(request.query_params), kind, strict=False)
+            return json_response(await run_in_threadpool(work, given))
         except ClientDisconnect:
             return Response(status_code=400)
         except UNDECODABLE as error:
-            raise HTTPException(400, f"the body is wrong: {error}") from None
-        return json_response(await run_in_threadpool(_tried, work, given))
+            raise HTTPException(400, f"the request is wrong: {error}") from None
+        except LookupError as error:
+            raise HTTPException(404, str(error)) from None
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
 
-    return endpoint
-
-
-def _tried(work: Callable[[Any], Data], given: Any) -> Data:
-    """What `work` gives, or an answer that says what is wrong."""
-    try:
-        return work(given)
-    except LookupError as error:
-        raise HTTPException(404, str(error)) from None
-    except ValueError as error:
-        raise HTTPException(400, str(error)) from None
-
-
-def _number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or not text.isascii() or len(text) > 16:
-        raise HTTPException(400, f"{name} is not a number")
-    return int(text)
+    return Route(path, endpoint, methods=[method])
 
 
 def _state(one: Contributor) -> Data:
