@@ -16,9 +16,10 @@ from random import Random
 from typing import Any, Final
 
 import numpy as np
+import resvg_py
 from numpy.typing import NDArray
+from PIL import Image, PngImagePlugin  # noqa: F401 (within the guard nothing can be imported)
 
-from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.task import Failed
 from shoal_extras.drawings.judge import COLOURS, PLACES, SHAPES, Wanted, credit
@@ -30,22 +31,8 @@ RULES_VERSION: Final = 2
 """Another one whenever a drawing may get another score."""
 
 
-def load() -> str:
-    """The version of the renderer and of these rules. It imports what rendering needs, since within the guard nothing
-    can be imported. Raises `UserError` if it is not installed."""
-    try:
-        import resvg_py
-        from PIL import PngImagePlugin  # noqa: F401
-    except ImportError as error:
-        raise UserError("tasks whose answers are drawings need resvg: pip install 'shoal[drawings]'") from error
-    return f"resvg {resvg_py.__resvg_version__}+{RULES_VERSION} of {importlib.metadata.version('resvg_py')}"
-
-
 def render(drawing: Drawing) -> NDArray[np.uint8]:
     """The points of a drawing on white, without smoothed edges. Raises `Failed` for what cannot be drawn."""
-    import resvg_py
-    from PIL import Image
-
     options: Any = {"skip_system_fonts": True, "shape_rendering": "crisp_edges", "background": "#ffffff"}
     try:
         data = resvg_py.svg_to_bytes(svg_string=drawing.text(), width=PIXELS, height=PIXELS, **options)
@@ -66,11 +53,11 @@ class Drawings:
     version = "1"
 
     def __init__(self, shapes: int = 1) -> None:
-        """Raises `UserError` without resvg."""
         if not 1 <= shapes <= 3:
             raise ValueError(f"shapes is 1 to 3, not {shapes}")
         self.shapes = shapes
-        self.config = hash_of({"rules": load(), "shapes": shapes})
+        rules = f"resvg {resvg_py.__resvg_version__}+{RULES_VERSION} of {importlib.metadata.version('resvg_py')}"
+        self.config = hash_of({"rules": rules, "shapes": shapes})
 
     def question(self, seed: int, index: int) -> Question:
         wanted = " and ".join(map(Wanted.words, self._wanted(seed, index)))

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+import verifiers.v1 as vf
+from pydantic import ValidationError
+from verifiers.v1.utils.decorators import discover_decorated
 
 from shoal.config.own_code import importing
 from shoal.errors import UserError
@@ -30,8 +33,6 @@ _HOOKS: Final = ("setup", "finalize", "stage_verifier")
 
 def unfit_package(module: str, taskset: Any) -> str:
     """What the taskset's package needs beside the taskset."""
-    import verifiers.v1 as vf
-
     environment = vf.environment_class(module)
     if environment is not vf.SingleAgentEnv:
         return f"it has an environment of its own ({environment.__name__}), with several turns or agents"
@@ -44,9 +45,6 @@ def unfit_package(module: str, taskset: Any) -> str:
 
 def unfit_kind(task: Any) -> str:
     """What all tasks of this type need, with this configuration."""
-    import verifiers.v1 as vf
-    from verifiers.v1.utils.decorators import discover_decorated
-
     kind = type(task)
     if kind.NEEDS_CONTAINER:
         return "it needs a container"
@@ -72,8 +70,6 @@ def unfit_kind(task: Any) -> str:
 
 def unfit_data(data: Any) -> str:
     """What one task needs."""
-    import verifiers.v1 as vf
-
     if data.image:
         return "it needs a container (`image`)"
     if data.skills or data.artifacts:
@@ -136,14 +132,6 @@ def _load(module: str, parameters: bytes) -> Loaded:
 
 def _taskset(module: str, name: str, parameters: dict[str, Any]) -> Any:
     try:
-        import verifiers.v1 as vf
-    except ImportError as error:
-        raise UserError(
-            f"taskset {module!r} needs verifiers 0.4 (pip install 'shoal[verifiers]'): {_said(error)}"
-        ) from error
-    from pydantic import ValidationError
-
-    try:
         exported = vf.import_taskset(module)
     except Exception as error:  # a module may raise anything while it is imported
         cause = error.__cause__ if isinstance(error, ModuleNotFoundError) and error.__cause__ else error
@@ -201,8 +189,6 @@ def turns(data: Any) -> list[dict[str, str]]:
 
 def own_fields(task: Any) -> dict[str, Any]:
     """The fields of a task's data that its author added, as plain data."""
-    import verifiers.v1 as vf
-
     own = set(type(task.data).model_fields) - set(vf.TaskData.model_fields)
     return dict(task.data.model_dump(mode="json", include=own))
 
@@ -210,8 +196,6 @@ def own_fields(task: Any) -> dict[str, Any]:
 def _content(task: Any, row: Row) -> list[Any]:
     """What the content hash covers of a task: its prompt and its own data; or its key, where its author says what that
     is. Fields of verifiers' own are left out, as another version of it may have others."""
-    import verifiers.v1 as vf
-
     return [row.turns, own_fields(task) if type(task).key is vf.Task.key else task.key]
 
 

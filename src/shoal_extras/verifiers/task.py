@@ -17,6 +17,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
+import verifiers.v1 as vf
+from verifiers.v1.state import state_cls
+
 from shoal.rollout import Message, Question, QuestionId, hash_of, seed_of
 from shoal.tasks.data.rows import Row
 from shoal.tasks.data.spec import COLUMNS
@@ -52,9 +55,6 @@ def total(task: Any, asked: tuple[Message, ...], text: str) -> float:
 
 def trace_of(task: Any, asked: tuple[Message, ...], text: str) -> Any:
     """The trace of a rollout that was asked this and answered `text`."""
-    import verifiers.v1 as vf
-    from verifiers.v1.state import state_cls
-
     kinds = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
     messages = [kinds[message.role](content=message.content) for message in asked]
     nodes = [
