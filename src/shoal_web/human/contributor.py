@@ -10,14 +10,13 @@ To others it is a node like any other: its rollouts are signed, drawn and admitt
 through the same admission, to be ranked.
 """
 
-import contextlib
 import logging
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -85,9 +84,6 @@ class Contributor:
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
         self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
         self.identity = Identity.load_or_create(folder / "identity")
-        self._stack = ExitStack()
-        self._stack.enter_context(only_node(folder / "identity", self.swarm))
-        self.journal = Journal(folder / f"{self.swarm}.sqlite")
         self.rankings = Rankings(folder / f"{self.swarm}-rankings.sqlite")
         self.gallery = Gallery()
         self.ranked = frozenset(label for label in self._made if self._can_be_ranked(label))
@@ -95,14 +91,14 @@ class Contributor:
         self._random = Random(seed)
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
-        self._verifier = Verifier(config.tasks)
         self._registry: Registry[bool] = Registry(lambda: True)
-        try:
-            self.member = SwarmConnection(config, self.identity, kind=kind, model=model, on_notice=self._hear)
-        except BaseException:
-            self.journal.close()
-            self._stack.close()
-            raise
+        with ExitStack() as stack:
+            stack.enter_context(only_node(folder / "identity", self.swarm))
+            self.journal = stack.enter_context(closing(Journal(folder / f"{self.swarm}.sqlite")))
+            self._verifier = stack.enter_context(closing(Verifier(config.tasks)))
+            made = SwarmConnection(config, self.identity, kind=kind, model=model, on_notice=self._hear)
+            self.member = stack.enter_context(closing(made))
+            self._stack = stack.pop_all()
         self.member.admission.differing = Differing(self.tasks.identities)
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
         self.member.share([self._rollout(entry) for entry in reversed(again)])
@@ -186,9 +182,6 @@ class Contributor:
         self._closed.set()
         for thread in self._threads:
             thread.join()  # `_warm` would start the verifier's process again
-        self.member.close()
-        self._verifier.close()
-        self.journal.close()
         self._stack.close()
 
     def _can_be_ranked(self, label: str) -> bool:
@@ -273,7 +266,7 @@ class Contributor:
 
     def _warm(self) -> None:
         """Starts the process that scores, so that the first answer does not wait for it."""
-        with contextlib.suppress(UserError):
+        with suppress(UserError):
             question = self._question(self.tasks.labels[0], 0)
             if not self._closed.is_set():
                 self._verifier.score([(question.id, [""])])
