@@ -152,9 +152,9 @@ class FolderSource(Source):
     def _counted(self, names: list[str]) -> Counts:
         """What the tables say of all rounds, kept until they change. Raises `BusyError`."""
         mark = self._tables.mark(ROLLOUTS), self._tables.mark(LEARNED), names
-        if not any(mark[:2]):
-            return [], [], {}  # without a process
         if self._counts is None or self._counts[0] != mark:
+            if not (self._tables.parts(ROLLOUTS) or self._tables.parts(LEARNED)):
+                return [], [], {}  # without a process
             figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
             all = self._tables.all(ROLLOUTS)
             completions = self._tables.rows(f"SELECT {figures} FROM {all} GROUP BY 1, 2 LIMIT 5000")

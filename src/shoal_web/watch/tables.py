@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,24 +43,25 @@ class Tables:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self.reader = RunReader(self._folder)
-        self._checked: dict[str, tuple[Mark, str]] = {}
+        self._faults: dict[str, list[str]] = {}
+        """Of each table: the parts that cannot be read, and why."""
+        self._fault = lru_cache(2 * PARTS)(self._fault_of)  # checked once for each state of a file
 
     @property
     def trouble(self) -> str:
         """Which part cannot be read and why, or nothing."""
-        wrong = [(name, reason) for name, (_, reason) in list(self._checked.items()) if reason]
-        if not wrong:
-            return ""
+        wrong = [fault for faults in list(self._faults.values()) for fault in faults]
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        return f"cannot be read: {wrong[0][0]} ({wrong[0][1]}){more}"
+        return f"cannot be read: {wrong[0]}{more}" if wrong else ""
 
     def parts(self, table: str) -> dict[int, Path]:
         """The readable parts of a table by their first rounds, in that order. Raises `BusyError`."""
-        there = self._there(table)
-        names = {f"{table}/{path.name}" for _, path in there}
-        for name in [name for name in list(self._checked) if name.startswith(f"{table}/") and name not in names]:
-            self._checked.pop(name, None)
-        return {mark[0]: path for mark, path in there if not self._fault(table, mark, path)}
+        if (self._folder / table).is_symlink():
+            self._faults[table] = [f"{table} (it is a symbolic link, and only folders are read)"]
+            return {}
+        checked = [(mark[0], path, self._fault(table, mark, path)) for mark, path in self._there(table)]
+        self._faults[table] = [f"{table}/{path.name} ({reason})" for _, path, reason in checked if reason]
+        return {number: path for number, path, reason in checked if not reason}
 
     def all(self, table: str) -> str:
         """SQL for all rows of a table, with their places `part` and `row`. Raises `BusyError`."""
@@ -81,18 +83,14 @@ class Tables:
     def close(self) -> None:
         """Ends the reader, whatever it does, and forgets what was checked; the next query starts another."""
         self.reader.close()
-        self._checked.clear()
+        self._fault.cache_clear()
 
     def _there(self, table: str) -> list[tuple[Mark, Path]]:
         room, found = self._folder / table, []
-        with suppress(OSError):
-            if room.is_symlink():
-                self._checked[table] = ((0, 0, 0), "it is a symbolic link, and only folders are read")
-                return []
-            with os.scandir(room) as entries:
-                for entry in itertools.islice(entries, ENTRIES):
-                    if match := re.fullmatch(r"from-round-([0-9]{1,15})\.parquet", entry.name):
-                        found.append((int(match[1]), room / entry.name))
+        with suppress(OSError), os.scandir(room) as entries:
+            for entry in itertools.islice(entries, ENTRIES):
+                if match := re.fullmatch(r"from-round-([0-9]{1,15})\.parquet", entry.name):
+                    found.append((int(match[1]), room / entry.name))
         marks = []
         for number, path in sorted(found)[-PARTS:]:
             with suppress(OSError):
@@ -100,20 +98,15 @@ class Tables:
                 marks.append(((number, at.st_size, at.st_mtime_ns), path))
         return marks
 
-    def _fault(self, table: str, mark: Mark, path: Path) -> str:
-        """Why this part cannot be read, or nothing; checked once for each state of the file."""
-        name = f"{table}/{path.name}"
-        known = self._checked.get(name)
-        if known is None or known[0] != mark:
-            try:
-                reason = self._wrong(table, path)
-            except OSError as error:
-                reason = error.strerror or str(error)
-            known = self._checked[name] = (mark, reason)
-        return known[1]
+    def _fault_of(self, table: str, mark: Mark, path: Path) -> str:
+        """Why a part in this state cannot be read, or nothing. Raises `BusyError` where the reader does not say: that
+        need not be the part's fault."""
+        try:
+            return self._wrong(table, path)
+        except OSError as error:
+            return error.strerror or str(error)
 
     def _wrong(self, table: str, path: Path) -> str:
-        """Raises `BusyError` where the reader does not say: that need not be the part's fault."""
         if state_of(path).st_size < 12:
             return "it is no Parquet file"
         with opened(path) as file:
