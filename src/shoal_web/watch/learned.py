@@ -172,7 +172,6 @@ class Lessons:
     def _telling(self, questions: list[Row]) -> Row:
         """One that was wrong at first and is right now: the one whose right answer says least about other questions of
         its task. Without any, one that was right in between; else the first."""
-
         right_now, turned = [], []
         for question in questions:
             marks = [mark for mark in question["marks"] if mark is not None]
