@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shoal.config.tasks import TasksConfig
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal_extras.drawings.plain_svg import LONGEST, MOST_SHAPES, NoDrawingError, _without_comments, read_svg
+from shoal_extras.drawings.plain_svg import LONGEST, MOST_SHAPES, NoDrawingError, read_svg
 
 pytest.importorskip("resvg_py")
 
@@ -206,12 +206,6 @@ def test_tags_without_an_end_are_looked_at_once(text: str, monkeypatch: pytest.M
     monkeypatch.setattr(HTMLParser, "check_for_whole_start_tag", lambda *at: (looks.append(at), look(*at))[1])
     assert not read_svg(text).shapes
     assert 1 <= len(looks) <= 3
-
-
-@given(st.lists(st.sampled_from(["<!--", "-->", "<", "!", "-", ">", "a", "\n"]), max_size=12))
-def test_comments_are_left_out(pieces: list[str]) -> None:
-    text = "".join(pieces)
-    assert _without_comments(text) == re.sub("(?s)<!--.*?-->", "", text)
 
 
 def test_in_the_guarded_worker() -> None:
