@@ -27,7 +27,8 @@ from shoal.learn.learner import Fixed, GRPOLearner
 from shoal.learn.logprobs import CHUNK_ELEMENTS, logits, trained_hidden
 from shoal.learn.sums import Sums
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import Policy, Scorer, UpdateResult
+from shoal.protocols import Policy, UpdateResult
+from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Message, Question, Rollout, Scored, seed_of
 from shoal.sandbox.replay import refuse_conversations
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.protocols import Draws, Learner, Policy, Pool, Scorer, Selection, Stateful, Swarm, TaskSource, UpdateResult
+from shoal.protocols import Draws, Learner, Policy, Pool, Selection, Stateful, Swarm, TaskSource, UpdateResult
+from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 
 

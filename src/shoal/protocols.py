@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from shoal.rollout import Answer, Completion, Question, QuestionId, Rollout, Scored
+
+if TYPE_CHECKING:
+    from shoal.rewards.scorer import Scorer
 
 
 class Stateful(Protocol):
@@ -50,7 +53,10 @@ class TaskSource(Protocol):
 @runtime_checkable
 class Environment(Protocol):
     """What answers back. One object holds one conversation. All that it says depends on the `seed` and on the turns so
-    far, and on nothing else: every receiver holds the conversation again."""
+    far, and on nothing else: every receiver holds the conversation again.
+
+    It may have two more members. `example`: what it says and what the policy says, by turns, shown before each
+    conversation; the policy has the last word. `blind()`: the best turns that do not listen, for the blind baseline."""
 
     name: str
     version: str
@@ -82,17 +88,6 @@ class Grader(Protocol):
     @property
     def trouble(self) -> str:
         """The first failure of a scorer and how many there were, in one line; empty if there was none."""
-        ...
-
-
-class Scorer(Protocol):
-    """Validates rollouts, own and foreign alike, and has a verifier reward them."""
-
-    refused: int
-    """Rollouts that were not valid: about another question, a held-out one, or without completions."""
-
-    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
-        """The valid ones of `rollouts` with their rewards. What comes scored already is passed on."""
         ...
 
 

@@ -324,8 +324,8 @@ def test_a_node_that_chooses_goes_on_as_if_nothing_had_happened(tmp_path: Path) 
         assert student(other).learned == student(node).learned
         node.save(tmp_path / f"{node.name} then")
         other.save(tmp_path / f"{node.name} again")
-        for kept in ("node.json", "selection.json"):
-            then, now = ((tmp_path / f"{node.name} {which}" / kept).read_text() for which in ("then", "again"))
+        for kept in ("node.json", "selection.msgpack"):
+            then, now = ((tmp_path / f"{node.name} {which}" / kept).read_bytes() for which in ("then", "again"))
             assert then == now
     assert max(times for key, times in student(nodes[0]).learned.items() if key.startswith("bob")) == 1
 

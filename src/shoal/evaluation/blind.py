@@ -32,7 +32,7 @@ def constants(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> Share
     """The share of each task's `held_out` questions whose right answer is the task's commonest one: among training
     questions, or without any among the other held-out ones. None for a task that does not know its right answers
     (`Answered`). Of an environment it is the share of conversations that are won
-    without listening; None if it does not know how (`Blind`)."""
+    without listening; None if it does not know how (`blind`)."""
     found: Shares = {}
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
         if isinstance(task, EnvironmentTask):

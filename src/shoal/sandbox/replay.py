@@ -28,17 +28,10 @@ class Replayer(Protocol):
         ...
 
 
-@runtime_checkable
-class Converses(Protocol):
-    """A policy that holds conversations."""
-
-    replayer: Replayer | None
-
-
 def attach_environments(policy: object, replayer: object) -> None:
     """`replayer` answers in the conversations of `policy`, if both can and nothing else does."""
-    if isinstance(policy, Converses) and isinstance(replayer, Replayer) and policy.replayer is None:
-        policy.replayer = replayer
+    if isinstance(replayer, Replayer) and getattr(policy, "replayer", replayer) is None:
+        policy.replayer = replayer  # type: ignore[attr-defined]
 
 
 def refusal(question: Question, answer: Answer, cut: bool, result: Result) -> str:

@@ -128,32 +128,24 @@ class Verifier:
     def _run(self, jobs: list[Job]) -> list[Result]:
         """Results of the first of `jobs`, at least one: of all, or up to the one that the worker did not survive."""
         results: list[Result] = []
-        made, programs = None, False
         try:
             self._worker.send(jobs)
-            for job in jobs:
-                if job.question != made:
-                    reply = _replies.decode(self._worker.receive(QUESTION_TIMEOUT))
-                    assert isinstance(reply, Made)
-                    made, programs = job.question, reply.programs
-                result = _replies.decode(self._worker.receive(self.config.score_timeout))
-                assert isinstance(result, Result)
-                results.append(result)
+            for _, asked in itertools.groupby(jobs, lambda job: job.question):
+                made, same = None, list(asked)
+                made = _replies.decode(self._worker.receive(QUESTION_TIMEOUT))
+                for _ in same:
+                    result = _replies.decode(self._worker.receive(self.config.score_timeout))
+                    assert isinstance(result, Result)
+                    results.append(result)
         except (TimeoutError, EOFError) as error:
+            if not isinstance(made, Made):  # all answers to the question are lost
+                return results + [Result(failure="slow question")] * len(same)
             failure = "timeout" if isinstance(error, TimeoutError) else "crash"
-            return results + self._lost(jobs[len(results) :], Result(None if programs else 0.0, failure), made)
+            return [*results, Result(None if made.programs else 0.0, failure)]
         except BaseException:
             self._worker.renew()
             raise
         return results
-
-    def _lost(self, jobs: list[Job], lost: Result, made: QuestionId | None) -> list[Result]:
-        """The result of the first of `jobs`, `lost`; if its question was not even `made`, of all answers to it."""
-        question = jobs[0].question
-        if question == made:
-            return [lost]
-        same = itertools.takewhile(lambda job: job.question == question, jobs)
-        return [Result(failure="slow question") for _ in same]
 
 
 def is_too_long(answer: Answer) -> bool:

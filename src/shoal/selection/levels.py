@@ -10,11 +10,12 @@ the lowest level and climbs as it learns. One draw in ten is of any level: what 
 level that is easier after all is found. Peers' rollouts do not count.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Final
+
+import msgspec
 
 from shoal.rollout import Question, Scored
 from shoal.selection.success import OwnSuccess
@@ -24,7 +25,7 @@ LEARNED: Final = 0.7
 """The success above which the next level is tried."""
 EXPLORED: Final = 0.1
 """The share of a ladder's draws that is spread over all its levels."""
-FILE: Final = "levels.json"
+FILE: Final = "levels.msgpack"
 
 
 class Levels:
@@ -68,7 +69,7 @@ class Levels:
         return list(weights.values())
 
     def save(self, folder: Path) -> None:
-        (folder / FILE).write_text(json.dumps(self.success.state()))
+        (folder / FILE).write_bytes(msgspec.msgpack.encode(self.success))
 
     def load(self, folder: Path) -> None:
-        self.success.restore(json.loads((folder / FILE).read_text()))
+        self.success = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=OwnSuccess)

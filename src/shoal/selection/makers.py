@@ -5,8 +5,9 @@ New names cost nothing, so newcomers share one quota of an update (`selection.ne
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from shoal.rollout import Scored
 
@@ -21,43 +22,36 @@ MEMORY = 16.0
 """Successes that count; older ones fade. With the prior, trust is never below 1 / 17."""
 
 
-class Newcomers:
+class Newcomers(msgspec.Struct):
     """Counts the rollouts of each maker."""
 
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        """Rollouts of each newcomer. The maker that was seen longest ago is forgotten first."""
-        self._known: dict[str, None] = {}
-        self._present: set[str] = set()
-        """The rollouts in the pool last time, so that each counts once."""
+    counts: dict[str, int] = {}
+    """Rollouts of each newcomer. The maker that was seen longest ago is forgotten first."""
+    known: dict[str, None] = {}
+    present: list[str] = []
+    """The rollouts in the pool last time, so that each counts once."""
 
     def observe(self, candidates: Sequence[Scored]) -> None:
         """Counts the rollouts of the pool that were not there last time."""
+        before = set(self.present)
         present = {digest(s.rollout.node, s.rollout.round, s.rollout.slot, s.question.id): s for s in candidates}
         for key, scored in present.items():
-            if key in self._present:
+            if key in before:
                 continue
             name = digest(scored.rollout.node)
-            count = self._counts.pop(name, 0) + 1
-            if name in self._known or (count >= ENOUGH and not scored.newcomer):
-                self._known.pop(name, None)
-                self._known[name] = None
+            count = self.counts.pop(name, 0) + 1
+            if name in self.known or (count >= ENOUGH and not scored.newcomer):
+                self.known.pop(name, None)
+                self.known[name] = None
             else:
-                self._counts[name] = count
-        self._present = set(present)
-        for names in (self._counts, self._known):
+                self.counts[name] = count
+        self.present = list(present)
+        for names in (self.counts, self.known):
             while len(names) > NAMES:
                 del names[next(iter(names))]
 
     def __contains__(self, maker: str) -> bool:
-        return digest(maker) not in self._known
-
-    def state(self) -> list[Any]:
-        return [list(self._counts.items()), list(self._known), sorted(self._present)]
-
-    def restore(self, state: Sequence[Any]) -> None:
-        counts, known, present = state
-        self._counts, self._known, self._present = dict(counts), dict.fromkeys(known), set(present)
+        return digest(maker) not in self.known
 
 
 def digest(*parts: object) -> str:
@@ -65,7 +59,7 @@ def digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()
 
 
-class Trust:
+class Trust(msgspec.Struct):
     """The share of each maker's recent successes that came through the gate; 1 for unknown makers.
 
     The gate on likelihood (`peers.gate`) leaves planted text out of the loss, but by then its rollouts have taken
@@ -74,9 +68,8 @@ class Trust:
     to 0, so a maker that was gated by chance comes back.
     """
 
-    def __init__(self) -> None:
-        self._record: dict[str, tuple[float, float]] = {}
-        """For each name: successes that came through, and all successes."""
+    record: dict[str, tuple[float, float]] = {}
+    """For each name: successes that came through, and all successes."""
 
     def observe(self, gated: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, set[str]]) -> None:
         """Learns from an update. `gated`: the share of each maker's successes that the gate left out; `successes`:
@@ -85,20 +78,14 @@ class Trust:
             if maker not in gated:
                 continue
             for name in sorted(names[maker]):
-                through, seen = self._record.pop(name, (0.0, 0.0))
+                through, seen = self.record.pop(name, (0.0, 0.0))
                 through, seen = through + (1 - gated[maker]) * count, seen + count
                 fade = min(1.0, MEMORY / max(seen, 1.0))
-                self._record[name] = through * fade, seen * fade
-        while len(self._record) > NAMES:
-            del self._record[next(iter(self._record))]
+                self.record[name] = through * fade, seen * fade
+        while len(self.record) > NAMES:
+            del self.record[next(iter(self.record))]
 
     def of(self, name: str) -> float:
         """The trust, in (0, 1], in the maker that is remembered as `name`."""
-        through, seen = self._record.get(name, (0.0, 0.0))
+        through, seen = self.record.get(name, (0.0, 0.0))
         return (PRIOR + through) / (PRIOR + seen)
-
-    def state(self) -> list[tuple[str, float, float]]:
-        return [(name, *record) for name, record in self._record.items()]
-
-    def restore(self, state: Iterable[tuple[str, float, float]]) -> None:
-        self._record = {name: (through, seen) for name, through, seen in state}

@@ -8,12 +8,13 @@ The settings of `[selection]` add: peers' live rollouts in place of own ones wit
 newcomers, and trust. To write your own selection, see `examples/own_selection.py`.
 """
 
-import json
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from shoal.config.sections import SelectionConfig
 from shoal.errors import UserError
@@ -25,7 +26,7 @@ from shoal.selection.turns import Turns
 
 ALL_NEWCOMERS = "newcomers"
 """The name under which newcomers are trusted, all together; otherwise a new name would bring new trust."""
-FILE = "selection.json"
+FILE = "selection.msgpack"
 
 
 class FairSelection:
@@ -46,7 +47,7 @@ class FairSelection:
         self._success = OwnSuccess()
         self._turns = Turns()
         self._newcomers = Newcomers()
-        self._trust = Trust() if config.trust else None
+        self._trust = Trust()
         self._successes = Counter[str]()
         """The number of successes of each maker in the last batch."""
 
@@ -76,7 +77,7 @@ class FairSelection:
         shuffled = rng.sample(considered, len(considered))
         first = self._trusted({scored.rollout.node for scored in candidates}, rng)
         tiers = [[s for s in shuffled if (s.rollout.node in first) == early] for early in (True, False)]
-        bounded = self._trust is None and self.config.newcomer_share == 1  # both give some makers' places to others
+        bounded = not self.config.trust and self.config.newcomer_share == 1  # both give some makers' places to others
         chosen = self._turns.choose(tiers, n, rng, candidates, self._newcomer_quota(n), bounded)
         self._successes.clear()
         for scored in chosen:
@@ -87,30 +88,21 @@ class FairSelection:
     def on_update(self, result: UpdateResult) -> None:
         """Learns each maker's share of the gradient, and what the gate left out."""
         self._turns.on_update(result)
-        if self._trust:
+        if self.config.trust:
             names = {maker: {digest(maker), self._trust_name(maker)} for maker in self._successes}
             self._trust.observe(result.gated_shares, self._successes, names)
 
     def save(self, folder: Path) -> None:
-        state = {
-            "success": self._success.state(),
-            "turns": self._turns.state(),
-            "newcomers": self._newcomers.state(),
-            "trust": self._trust.state() if self._trust else [],
-        }
-        (folder / FILE).write_text(json.dumps(state))
+        state = self._success, self._turns, self._newcomers, self._trust
+        (folder / FILE).write_bytes(msgspec.msgpack.encode(state))
 
     def load(self, folder: Path) -> None:
-        state = json.loads((folder / FILE).read_text())
-        self._success.restore(state["success"])
-        self._turns.restore(state["turns"])
-        self._newcomers.restore(state["newcomers"])
-        if self._trust:
-            self._trust.restore(state["trust"])
+        state = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=tuple[OwnSuccess, Turns, Newcomers, Trust])
+        self._success, self._turns, self._newcomers, self._trust = state
 
     def _trusted(self, makers: set[str], rng: random.Random) -> set[str]:
         """The makers that come first in this update: one draw for each name, however much it sent."""
-        if self._trust is None:
+        if not self.config.trust:
             return makers
         names = {maker: self._trust_name(maker) for maker in makers}
         first = {name for name in sorted({*names.values()}) if rng.random() < self._trust.of(name)}

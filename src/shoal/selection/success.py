@@ -5,7 +5,6 @@ this node's own success rate for the task.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -17,12 +16,11 @@ LEAST = 0.05
 """A single completion whose reward is within this of the baseline teaches nothing."""
 
 
-class OwnSuccess:
+class OwnSuccess(msgspec.Struct):
     """Success rates by task, from this node's own rollouts alone."""
 
-    def __init__(self) -> None:
-        self.rates: dict[tuple[str, str], tuple[float, int]] = {}
-        """For each task and its parameters: the mean reward, and the number of rollouts behind it, up to `MEMORY`."""
+    rates: dict[tuple[str, str], tuple[float, int]] = {}
+    """For each task and its parameters: the mean reward, and the number of rollouts behind it, up to `MEMORY`."""
 
     def observe(self, local: Sequence[Scored]) -> None:
         """Counts all own rollouts of a round."""
@@ -48,12 +46,6 @@ class OwnSuccess:
         if not count or abs(scored.rewards[0] - rate) < LEAST:
             return None
         return msgspec.structs.replace(scored, baseline=rate)
-
-    def state(self) -> list[Any]:
-        return [[*task, rate, count] for task, (rate, count) in self.rates.items()]
-
-    def restore(self, state: Sequence[Any]) -> None:
-        self.rates = {(task, config): (rate, count) for task, config, rate, count in state}
 
 
 def _task(scored: Scored) -> tuple[str, str]:

@@ -11,9 +11,10 @@ Makers come in random order, and each gives one rollout before anybody gives a s
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean
+
+import msgspec
 
 from shoal.protocols import UpdateResult
 from shoal.rollout import Scored
@@ -27,13 +28,12 @@ SEVERAL = 4
 """Makers among whom one may be ahead."""
 
 
-@dataclass
-class Turns:
+class Turns(msgspec.Struct):
     """Chooses rollouts by turns, and remembers each maker's recent share of the peers' gradient."""
 
-    _given: dict[str, float] = field(default_factory=dict)
+    given: dict[str, float] = {}
     """For each maker the sum of its shares of the peers' gradient, fading."""
-    _last: Counter[str] = field(default_factory=Counter)
+    last: dict[str, int] = {}
     """How many rollouts of each maker the last update had."""
 
     def choose(
@@ -54,7 +54,7 @@ class Turns:
         """
         waits = {maker: rng.randrange(2) for maker in sorted(self._ahead(present))} if bounded else {}
         chosen: list[Scored] = []
-        self._last = Counter()
+        last = self.last = Counter[str]()
         newcomers = 0
         for tier in tiers:
             queues: dict[str, deque[Scored]] = defaultdict(deque)
@@ -68,7 +68,7 @@ class Turns:
                 waiting = False
                 for maker in order:
                     queue = queues[maker]
-                    if not queue or len(chosen) == n or self._last[maker] >= waits.get(maker, most):
+                    if not queue or len(chosen) == n or last[maker] >= waits.get(maker, most):
                         continue
                     if queue[0].newcomer and newcomers >= n // 2 and _known(queues.values()):
                         continue
@@ -77,33 +77,27 @@ class Turns:
                         scored = queue.popleft()
                         if permitted(scored):
                             chosen.append(scored)
-                            self._last[maker] += 1
+                            last[maker] += 1
                             newcomers += scored.newcomer
                             break
         return chosen
 
     def on_update(self, result: UpdateResult) -> None:
         """Learns how much each maker gave: its share of the gradient, or of the places if there was no gradient."""
-        gradient = {maker: result.gradient_shares.get(maker, 0.0) for maker in self._last}
-        shares: Mapping[str, float] = gradient if sum(gradient.values()) else self._last
+        gradient = {maker: result.gradient_shares.get(maker, 0.0) for maker in self.last}
+        shares: Mapping[str, float] = gradient if sum(gradient.values()) else self.last
         total = sum(shares.values())
         if not total:
             return
-        faded = {maker: FADE * given for maker, given in self._given.items()}
+        faded = {maker: FADE * given for maker, given in self.given.items()}
         for maker, share in shares.items():
             faded[maker] = faded.get(maker, 0.0) + share / total
-        self._given = {maker: given for maker, given in faded.items() if given >= FORGOTTEN}
-
-    def state(self) -> dict[str, float]:
-        return dict(self._given)
-
-    def restore(self, state: Mapping[str, float]) -> None:
-        self._given = dict(state)
+        self.given = {maker: given for maker, given in faded.items() if given >= FORGOTTEN}
 
     def _ahead(self, present: Iterable[Scored]) -> set[str]:
         """The makers who have given more than the others on average, where there are several. Those who have given of
         late count, too: their rollouts may have been taken as fast as they came."""
-        newcomers = dict.fromkeys(self._given, True) | {scored.rollout.node: scored.newcomer for scored in present}
+        newcomers = dict.fromkeys(self.given, True) | {scored.rollout.node: scored.newcomer for scored in present}
         known = [maker for maker, newcomer in newcomers.items() if not newcomer]
         return self._above(known) | (self._above([*newcomers]) - {*known})
 
@@ -111,8 +105,8 @@ class Turns:
         """The makers above the mean, if there are at least four."""
         if len(makers) < SEVERAL:
             return set()
-        mean = fmean(self._given.get(maker, 0.0) for maker in makers)
-        return {maker for maker in makers if self._given.get(maker, 0.0) > mean * (1 + 1e-9)}
+        mean = fmean(self.given.get(maker, 0.0) for maker in makers)
+        return {maker for maker in makers if self.given.get(maker, 0.0) > mean * (1 + 1e-9)}
 
 
 def _known(queues: Iterable[Sequence[Scored]]) -> bool:

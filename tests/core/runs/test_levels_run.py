@@ -35,15 +35,15 @@ def test_a_run_climbs_and_a_resumed_one_draws_the_same_levels(tmp_path: Path, wo
     assert {f"eval/pass@1/short@{level}" for level in (1, 2, 3)} <= set(whole.metrics.columns)
     stopped = shoal.run(**SETTINGS, workers=workers, device="cpu", rounds=4, out=tmp_path / "stopped")
     shoal.run(resume=stopped.folder, rounds=6, allow_code=True)
-    kept = (stopped.folder / "checkpoints" / "round-000006" / "node-1" / "levels.json").read_text()
-    assert kept == (whole.folder / "checkpoints" / "round-000006" / "node-1" / "levels.json").read_text()
+    kept = (stopped.folder / "checkpoints" / "round-000006" / "node-1" / "levels.msgpack").read_bytes()
+    assert kept == (whole.folder / "checkpoints" / "round-000006" / "node-1" / "levels.msgpack").read_bytes()
     questions = [frame[["node", "config", "seed", "index"]] for frame in (whole.rollouts, stopped.rollouts)]
     assert questions[0].equals(questions[1])
 
 
 def test_a_checkpoint_whose_levels_are_broken_is_named(tmp_path: Path) -> None:
     result = shoal.run(**SETTINGS, rounds=1, out=tmp_path / "run")
-    [file] = result.folder.glob("checkpoints/*/node-1/levels.json")
+    [file] = result.folder.glob("checkpoints/*/node-1/levels.msgpack")
     file.write_text('[["short"]]')
     with pytest.raises(UserError, match="cannot be read"):
         shoal.run(resume=result.folder, rounds=2, allow_code=True)

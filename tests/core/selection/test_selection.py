@@ -163,7 +163,7 @@ def test_a_maker_that_is_gated_now_and_then_comes_first_less_often_and_comes_bac
     assert 0.2 < after(chooser, {"ada": 0.0, "bob": 0.5}, 40)["bob"] / 800 < 0.45
     assert 0.4 < after(chooser, {"ada": 0.0, "bob": 0.0}, 40)["bob"] / 800 < 0.6
     chooser.on_update(UpdateResult(gated_shares={"zoe": 1.0}))  # nothing of zoe was chosen
-    assert len(chooser._trust.state()) == 2  # type: ignore[union-attr]
+    assert len(chooser._trust.record) == 2
 
 
 def test_one_gated_success_halves_the_trust_in_a_stranger_however_much_it_sends() -> None:
@@ -222,7 +222,7 @@ def test_a_crowd_of_names_takes_no_memory_and_makes_nobody_a_stranger() -> None:
     for crowd in range(12):
         made_up = [scored(LIVE, 1000 * crowd + n, f"{crowd} {n}") for n in range(200)]
         assert len(chooser.choose_of_peers(made_up, 400, crowd)) >= 180
-    counts, known, _ = chooser._newcomers.state()
+    counts, known = chooser._newcomers.counts, chooser._newcomers.known
     assert (len(counts), len(known)) == (1024, 1)
     assert len(chooser.choose_of_peers(of("ada", 4, first=20_000), 4, 0)) == 4
 

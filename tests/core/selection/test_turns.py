@@ -93,10 +93,10 @@ def test_without_metrics_places_count() -> None:
     turns = Turns()
     places(of("ada", 1), of("bob", 3), n=6, turns=turns)
     turns.on_update(UpdateResult())
-    assert turns.state() == {"ada": 0.25, "bob": 0.75}
+    assert turns.given == {"ada": 0.25, "bob": 0.75}
     turns.choose([], 6, Random(0))
     turns.on_update(UpdateResult())
-    assert turns.state() == {"ada": 0.25, "bob": 0.75}, "an update without foreign rollouts says nothing"
+    assert turns.given == {"ada": 0.25, "bob": 0.75}, "an update without foreign rollouts says nothing"
 
 
 def test_a_crowd_of_names_takes_no_memory() -> None:
@@ -104,16 +104,16 @@ def test_a_crowd_of_names_takes_no_memory() -> None:
     for round in range(3000):
         places(of(str(round), 1), n=1, turns=turns)
         turns.on_update(UpdateResult())
-    assert len(turns.state()) < 1000
-    assert sum(turns.state().values()) <= 1 / (1 - FADE)
+    assert len(turns.given) < 1000
+    assert sum(turns.given.values()) <= 1 / (1 - FADE)
 
 
 def test_memory_outlives_the_process() -> None:
     turns, again = Turns(), Turns()
     places(of("ada", 2), of("bob", 1), n=4, turns=turns)
     turns.on_update(UpdateResult(gradient_shares={"ada": 0.2, "bob": 0.6}))
-    again.restore(turns.state())
-    assert again.state() == turns.state() == pytest.approx({"ada": 0.25, "bob": 0.75})
+    again.given = dict(turns.given)
+    assert again.given == turns.given == pytest.approx({"ada": 0.25, "bob": 0.75})
 
 
 @pytest.mark.parametrize(("live", "most"), [(1.0, 0.22), (0.3, 0.24)])

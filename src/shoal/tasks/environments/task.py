@@ -10,7 +10,7 @@ See docs/guides/environments.md.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from shoal.protocols import Environment
 from shoal.rollout import MAX_TURNS, Message, Question, QuestionId, hash_of, seed_of
@@ -18,23 +18,6 @@ from shoal.tasks.task import NoVerdict
 
 MAX_OBSERVATION: Final = 4096
 """Characters of what an environment says at once."""
-
-
-@runtime_checkable
-class Blind(Environment, Protocol):
-    """An environment that knows turns which do not listen, for the blind baseline."""
-
-    def blind(self) -> Sequence[str]:
-        """The best of such turns that are known, in a conversation that has begun."""
-        ...
-
-
-@runtime_checkable
-class Shows(Environment, Protocol):
-    """An environment that shows an example before each conversation."""
-
-    example: Sequence[str]
-    """What the environment says and what the policy says, by turns. The policy has the last word."""
 
 
 class EnvironmentFailed(NoVerdict):
@@ -63,7 +46,7 @@ class EnvironmentTask:
         identity = QuestionId(self.name, self.version, self.config, seed, index)
         conversation = self._make(**self._parameters)
         words = said(conversation.begin(self._seed(identity)))
-        example = conversation.example if isinstance(conversation, Shows) else ()
+        example = getattr(conversation, "example", ())
         shown = tuple(Message(("user", "assistant")[place % 2], text) for place, text in enumerate(example))
         return Question(identity, (Message("user", words),), shown, turns=self.max_turns)
 
@@ -75,19 +58,16 @@ class EnvironmentTask:
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """The scores of conversations of one turn each."""
-        found = []
-        for answer in answers:
-            conversation = self.begin(question)
-            play(conversation, (answer,))
-            found.append(float(conversation.score()))
-        return found
+        return [self._scored(question, (answer,)) for answer in answers]
 
     def blind(self, question: QuestionId) -> float | None:
         """The score of turns that do not depend on what the environment says; None if none are known."""
-        told = self.begin(question)
-        if not isinstance(told, Blind):
-            return None
-        play(conversation := self.begin(question), told.blind())
+        blind = getattr(self.begin(question), "blind", None)
+        return self._scored(question, blind()) if blind else None
+
+    def _scored(self, question: QuestionId, turns: Sequence[str]) -> float:
+        conversation = self.begin(question)
+        play(conversation, turns)
         return float(conversation.score())
 
     def _seed(self, question: QuestionId) -> int:
