@@ -13,9 +13,9 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
@@ -44,8 +44,7 @@ CREATE TABLE IF NOT EXISTS ranking (
 """
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(NamedTuple):
     """A question that people ranked answers to."""
 
     number: int
@@ -108,11 +107,13 @@ class Rankings:
         """The first `most` questions whose last ranking has a number above `after`, in the order of these numbers."""
         query = """SELECT max(number), identity FROM ranking GROUP BY question HAVING max(number) > ?
             ORDER BY max(number) LIMIT ?"""
+        found = []
         with self._open() as file:
-            found = [(n, _identity.decode(data)) for n, data in file.execute(query, (after, most)).fetchall()]
-            groups = [_rankings(file, identity) for _, identity in found]
-        answers = [list(dict.fromkeys(t for ranking in group for tier in ranking for t in tier)) for group in groups]
-        return [Ranked(n, identity, texts) for (n, identity), texts in zip(found, answers, strict=True)]
+            for number, data in file.execute(query, (after, most)).fetchall():
+                question = _identity.decode(data)
+                texts = (text for ranking in _rankings(file, question) for tier in ranking for text in tier)
+                found.append(Ranked(number, question, list(dict.fromkeys(texts))))
+        return found
 
     def close(self) -> None:
         """Nothing stays open."""

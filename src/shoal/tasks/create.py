@@ -11,7 +11,7 @@ depend on the task's parameters and on the form of answers alone, so all nodes s
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from shoal.config.answer_form import in_form
@@ -161,7 +161,7 @@ def worked_examples(task: Task, spec: TaskSpec, is_held_out: Callable[[Question]
         return ()
     if not isinstance(task, Answered):
         raise UserError(f"task {spec.name!r} cannot give examples: it needs the method `answer` (shoal.tasks.Answered)")
-    found = dict(_solved(task, is_held_out))
+    found = _solved(task, is_held_out)
     if len(found) < spec.examples:
         raise UserError(
             f"task {spec.name!r} has {len(found)} examples within {TRIES} questions, not {spec.examples}: it names no "
@@ -169,19 +169,18 @@ def worked_examples(task: Task, spec: TaskSpec, is_held_out: Callable[[Question]
         )
     first = {answer: text for text, answer in reversed(found.items())}  # the first question of each answer
     order = sorted(found, key=lambda text: first[found[text]] != text)[: spec.examples]
+    messages: list[Message] = []
     try:
-        return tuple(
-            message
-            for text in order
-            for message in (Message("user", text), Message("assistant", in_form(found[text], spec.answer)))
-        )
+        for text in order:
+            messages += Message("user", text), Message("assistant", in_form(found[text], spec.answer))
     except ValueError as error:
         raise UserError(f"task {spec.name!r}: no examples can be written in this form: {error}") from error
+    return tuple(messages)
 
 
-def _solved(task: Answered, is_held_out: Callable[[Question], bool]) -> Iterator[tuple[str, str]]:
-    """Texts of questions with their right answers."""
-    seed, texts = seed_of("examples", task.name, task.config), set()
+def _solved(task: Answered, is_held_out: Callable[[Question], bool]) -> dict[str, str]:
+    """Texts of training questions that differ, with their right answers."""
+    seed, found = seed_of("examples", task.name, task.config), dict[str, tuple[str, str]]()
     for index in range(TRIES):
         try:
             question = task.question(seed, index)
@@ -192,7 +191,6 @@ def _solved(task: Answered, is_held_out: Callable[[Question], bool]) -> Iterator
         answer = right_answer(task, question.id)
         if question.pictures:
             raise UserError(f"task {task.name!r} gives no examples: its questions show pictures")
-        key = canonical(question.text)
-        if answer and key not in texts and not is_held_out(question):
-            texts.add(key)
-            yield question.text, answer
+        if answer and not is_held_out(question):
+            found.setdefault(canonical(question.text), (question.text, answer))
+    return dict(found.values())

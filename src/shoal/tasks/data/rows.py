@@ -114,34 +114,28 @@ class Layout:
         if not isinstance(raw, Mapping):
             raise Unusable("is not an object with columns")
         columns = {str(name): value for name, value in raw.items() if name != self.prompt}
+        prompt: str | list[tuple[str, str]]
+        answer: str | None = None
         if self.form:
-            return self._own(self.form, raw, columns)
-        prompt = _prompt(_field(raw, self.prompt), self.prompt)
-        if not self.answer:
-            answer = None
+            try:
+                prompt, answer, solution = self.form.read(raw)
+            except ValueError as error:
+                raise Unusable(str(error)) from None
+            size = len(prompt) + len(solution)
+            prompt, answer = _encodable(prompt, self.prompt), _encodable(answer, self.answer)
         else:
-            answer = _answer(_field(raw, self.answer), self.answer, self.gold)
-            value = columns.get(self.answer)
-            if value == answer or (isinstance(value, int) and value.bit_length() > MOST_BITS):
-                del columns[self.answer]  # it is kept once, as text
-        asked = len(prompt) if isinstance(prompt, str) else sum(len(text) for _, text in prompt)
-        self._check_size(asked + len(answer or ""))
-        return Row(prompt, answer, columns)
-
-    def _own(self, form: RowForm, raw: Mapping[Any, Any], columns: dict[str, Any]) -> Row:
-        try:
-            prompt, right, answer = form.read(raw)
-        except ValueError as error:
-            raise Unusable(str(error)) from None
-        self._check_size(len(prompt) + len(answer))
-        return Row(_encodable(prompt, self.prompt), _encodable(right, self.answer), columns)
-
-    def _check_size(self, size: int) -> None:
-        """`size`: characters of the question and the right answer."""
+            prompt = _prompt(_field(raw, self.prompt), self.prompt)
+            if self.answer:
+                answer = _answer(_field(raw, self.answer), self.answer, self.gold)
+                value = columns.get(self.answer)
+                if value == answer or (isinstance(value, int) and value.bit_length() > MOST_BITS):
+                    del columns[self.answer]  # it is kept once, as text
+            size = sum(len(text) for _, text in Row(prompt, None).turns) + len(answer or "")
         if size > MOST_CHARACTERS:
             raise Unusable(f"has {size:,} characters in question and answer, and {MOST_CHARACTERS:,} are the most")
         if self.wanted and size > self.wanted:
             raise LongerThanWanted(f"has {size:,} characters in question and answer")
+        return Row(prompt, answer, columns)
 
 
 def encoded(row: Row) -> bytes:
@@ -171,11 +165,9 @@ def _field(raw: Mapping[str, Any], name: str) -> Any:
 
 
 def _prompt(value: Any, column: str) -> str | list[tuple[str, str]]:
-    if value is None or value == "" or value == []:
+    if value is None or value == [] or (isinstance(value, str) and not value.strip()):
         raise Unusable(f"has no {column!r}")
     if isinstance(value, str):
-        if value.isspace():
-            raise Unusable(f"has no {column!r}")
         return _encodable(value, column)
     if not isinstance(value, list):
         raise Unusable(f"has {_kind(value)} in {column!r}, and not a text or chat messages")
