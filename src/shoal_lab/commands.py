@@ -14,7 +14,6 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
   shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
   shoal lab run studies/paper-guppy.toml --model smollm2 --suite paper
   shoal lab run DIR                                        goes on with a stopped or killed study
-  shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
   shoal lab report DIR                                     writes the report again; runs nothing
   shoal lab verify REPORT                                  recomputes a report from its own figures by seed
 
@@ -47,10 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verify = commands.add_parser("verify", help="recompute a report from its own figures by seed")
     verify.set_defaults(part=_verify)
     verify.add_argument("report", type=Path, metavar="REPORT", help="the folder of a report, or its report.json")
-    judged = commands.add_parser("open", help="compare swarm and isolated nodes by a judge's records")
-    judged.set_defaults(part=_open)
-    judged.add_argument("records", type=Path, metavar="FILE", help="a judge's records, CSV or JSON lines")
-    judged.add_argument("--out", type=Path, metavar="DIR", default=Path("lab/open"), help="default: lab/open")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -77,15 +72,6 @@ def _run(args: argparse.Namespace) -> int:
         console.print(f"failed: {failure}", style="red", markup=False)
     code = _report(argparse.Namespace(folder=folder))
     return 1 if failures else code
-
-
-def _open(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from shoal_lab.open_swarm import write_open_report
-
-    Console().print(write_open_report(args.records, args.out), soft_wrap=True, highlight=False)
-    return 0
 
 
 def _verify(args: argparse.Namespace) -> int:

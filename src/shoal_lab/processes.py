@@ -1,6 +1,6 @@
 """Many jobs over the cores of this machine, each in a process that stays for the next.
 
-    for event in run_jobs([(function, arguments), ...], count=2, threads=1): ...
+    for event in run_jobs([(function, arguments), ...], count=2): ...
 
 A process that dies, or a job that fails, costs that job alone: the next gets a fresh process. (The executors of
 concurrent.futures fail all jobs when one process dies.) Nothing is left running when the caller is gone.
@@ -10,7 +10,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -26,7 +25,7 @@ Job = tuple[Callable[..., None], tuple[Any, ...]]
 """A function of a module and its arguments. It gets one more argument: a function that reports progress."""
 
 GRACE = 5.0
-"""Seconds that idle processes have to end."""
+"""Seconds that an idle process has to end."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,12 @@ class _Slot:
     job: int | None = None
 
 
-def run_jobs(jobs: Sequence[Job], count: int, threads: int) -> Generator[Event, None, None]:
-    """Runs all `jobs` in up to `count` processes with `threads` each, and yields what happens. Closing the iterator
-    ends the processes, busy ones at once."""
+def run_jobs(jobs: Sequence[Job], count: int) -> Generator[Event, None, None]:
+    """Runs all `jobs` in up to `count` processes with a thread each, and yields what happens. Closing the iterator ends
+    the processes, busy ones at once."""
     context = multiprocessing.get_context("spawn")
     waiting = deque(enumerate(jobs))
     slots: list[_Slot] = []
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # as it starts, a process reads it
     try:
         while waiting or any(slot.job is not None for slot in slots):
             # one may have died idle
@@ -85,15 +82,10 @@ def run_jobs(jobs: Sequence[Job], count: int, threads: int) -> Generator[Event, 
             if slot.job is not None:
                 slot.process.kill()
             slot.pipe.close()  # by which an idle one ends, and tidies up
-        deadline = time.monotonic() + GRACE
         for slot in slots:
-            slot.process.join(max(0.0, deadline - time.monotonic()))
+            slot.process.join(GRACE)
             slot.process.kill()
             slot.process.join()
-        if before is None:
-            os.environ.pop("OMP_NUM_THREADS", None)
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
 
 
 def _start(context: Any) -> _Slot:
@@ -107,6 +99,7 @@ def _start(context: Any) -> _Slot:
 def _serve(pipe: Connection) -> None:
     """A process: does what it is sent until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the caller's to handle
+    os.environ["OMP_NUM_THREADS"] = "1"  # read where a job first imports numpy or torch
     die_with_parent()
     while True:
         try:

@@ -81,34 +81,15 @@ def _text(study: Study) -> str:
 
 
 def overruled(study: Study, given: dict[str, Any]) -> Study:
-    """The study with `given` settings over those of every run. A given model makes regimes that differ by their models
-    one regime: the first of them stays."""
-    if not given:
-        return study
-    study = study.model_copy(deep=True)
+    """The study with `given` settings in every run. A given model makes regimes that differ by their models one regime:
+    the first of them stays."""
     if "model" in given.get("policy", {}):
         own = [name for name, regime in study.regimes.items() if regime.settings.get("policy", {}).get("model")]
         for name in own[1:]:
             del study.regimes[name]
         study.keep_to_regimes()
-    for section in (*study.arms.values(), *study.regimes.values()):
-        for name, value in merged(section.settings, _overlap(given, section.settings)).items():
-            setattr(section, name, value)
-    study.base = merged(study.base, given)
+    study.given = given
     return study
-
-
-def _overlap(given: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The part of `given` that `settings` would override."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in settings:
-            continue
-        if isinstance(value, dict) and isinstance(settings[name], dict):
-            found[name] = _overlap(value, settings[name])
-        else:
-            found[name] = value
-    return found
 
 
 def run_study(study: Study, folder: Path, console: Console, jobs: int = 0) -> list[str]:
@@ -142,7 +123,7 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[s
         rounds = [0] * len(planned)
         total = sum(config.rounds for config, _ in planned)
         line = bar.add_task(f"{finished} of {len(cells)} runs done", total=total, unit="rounds")
-        with closing(run_jobs([(run_cell, cell) for cell in planned], min(jobs, len(planned)), threads=1)) as events:
+        with closing(run_jobs([(run_cell, cell) for cell in planned], min(jobs, len(planned)))) as events:
             for event in events:
                 if event.kind == "progress":
                     rounds[event.job] = event.value
@@ -200,7 +181,7 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
             start = study.bases[name].start
             source = None if not start else start if start == GUPPY else str(room / start)
             work.append((make_base, (study.bases[name], source, room / name)))
-        with closing(run_jobs(work, jobs, 1)) as events:
+        with closing(run_jobs(work, jobs)) as events:
             for event in events:
                 if event.kind == "failed":
                     raise UserError(f"base {turn[event.job]}: {event.value}")

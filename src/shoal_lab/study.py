@@ -145,6 +145,8 @@ class Study(Section):
     """Significance level, after Holm's adjustment."""
     base: dict[str, Any] = {}
     """Settings of every run."""
+    given: dict[str, Any] = {}
+    """Settings of every run that go over those of regimes and arms: the flags of `shoal lab run`."""
     bases: dict[str, AnyRecipe] = {}
     """Small models made for the study, which `policy.model` and `model` of `[[rewards]]` name as base:NAME."""
     regimes: dict[str, Regime] = {}
@@ -193,8 +195,9 @@ class Study(Section):
     def config(self, cell: Cell, folder: Path | None = None) -> LabConfig:
         """The settings of a run. `folder`: the study's, with its own models. Raises `UserError` for wrong settings."""
         regime = self.regimes.get(cell.regime, Regime())
-        settings = merged(merged(self.base, regime.settings), self.arms[cell.arm].settings)
-        settings = merged(settings, {"seed": cell.seed})
+        settings: dict[str, Any] = {}
+        for above in (self.base, regime.settings, self.arms[cell.arm].settings, self.given, {"seed": cell.seed}):
+            settings = merged(settings, above)
         where = f"{cell.regime}, {cell.arm}"
         config = make_lab_config(settings, where)
         own = all(name == GUPPY or name.startswith(BASE) for name in config.policy.model)

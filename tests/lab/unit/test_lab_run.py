@@ -196,7 +196,7 @@ def _die_idle(tell: object) -> None:
 
 def test_a_process_that_died_idle_is_replaced() -> None:
     heard = []
-    for event in run_jobs([(_die_idle, ()), (_work, ("fine",))], 1, 1):
+    for event in run_jobs([(_die_idle, ()), (_work, ("fine",))], 1):
         heard.append((event.job, event.kind))
         if heard == [(0, "done")]:
             time.sleep(0.7)  # it dies before it is sent more
@@ -211,12 +211,12 @@ def _spoil(spoil: bool, tell: object) -> None:
 
 
 def test_what_a_failed_job_did_to_its_process_is_gone() -> None:
-    events = run_jobs([(_spoil, (True,)), (_spoil, (False,))], 1, 1)
+    events = run_jobs([(_spoil, (True,)), (_spoil, (False,))], 1)
     assert [event.value for event in events if event.kind == "progress"] == ["no", "no"]
 
 
 def test_jobs_that_die_or_raise_cost_themselves_alone() -> None:
-    events = list(run_jobs([(_work, (word,)) for word in ("fine", "die", "raise", "well")], 2, 1))
+    events = list(run_jobs([(_work, (word,)) for word in ("fine", "die", "raise", "well")], 2))
     ends = {event.job: event for event in events if event.kind != "progress"}
     assert [ends[job].kind for job in range(4)] == ["done", "failed", "failed", "done"]
     assert "code 3" in ends[1].value
@@ -298,7 +298,7 @@ def test_a_base_that_finds_no_room_fails_in_one_line_and_leaves_nothing(tmp_path
     recipe = Recipe(start="guppy", steps=0)
     if kind == "reward":
         recipe = RewardRecipe(kind="reward", start="guppy", questions=4, samples=1, steps=1, batch=2)
-    (event,) = run_jobs([(_make_with_little_room, (recipe, tmp_path / "base"))], 1, 1)
+    (event,) = run_jobs([(_make_with_little_room, (recipe, tmp_path / "base"))], 1)
     assert event.kind == "failed"
     assert "\n" not in event.value
     assert event.value.startswith(f"cannot write {tmp_path / 'base'}: ")
