@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from linear_swarm.swarm import LinearConfig, LinearResult, run
 
-from shoal_lab.contrasts import compare
+from shoal_lab.contrasts import Pairs, compare
 from shoal_lab.statistics import Interval, iqm_interval
 
 P0 = (0.0005, 0.002, 0.01, 0.05)
@@ -108,8 +108,9 @@ def arms(seeds: Sequence[int]) -> Rows:
                 rows.append(row)
             scores = {arm: {s: r.area for s, r in zip(seeds, rs, strict=True)} for arm, rs in found.items()}
             named = {"sharing": ("4/4", "8/0"), "control": ("4/4", "self"), "too much": ("2/6", "4/4")}
+            named["topr"] = ("4/4 topr", "4/4")
             print(f"\n{regime}, {rate}:")
-            for contrast in compare(scores, named | {"topr": ("4/4 topr", "4/4")}):
+            for contrast in compare([Pairs(n, a, b, scores[a], scores[b]) for n, (a, b) in named.items()]):
                 print(f"- {contrast.sentence}")
     return rows
 

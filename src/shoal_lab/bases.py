@@ -36,7 +36,7 @@ from shoal.sandbox.verifier import Verifier as GuardedVerifier
 from shoal.tasks import Answered, Tasks
 from shoal_lab.contributors import right_answer, wrong_answer
 from shoal_lab.recipes import QUALITY, RECIPE, Recipe, RewardRecipe
-from shoal_lab.supervised import batches, change_vocabulary, descend, fresh, load_start, save, train
+from shoal_lab.supervised import batches, change_vocabulary, descend, fresh, save, train
 
 VOCABULARY: Final = 640
 TOKENIZER_EXAMPLES: Final = 20_000
@@ -72,7 +72,8 @@ def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[s
     if start is None:
         model, tokenizer = fresh(texts, recipe, VOCABULARY)
     else:
-        model, tokenizer = load_start(start)
+        loaded: Any = load(start, CPU.device)
+        model, tokenizer = loaded.model, loaded.tokenizer
         if recipe.vocabulary == "own":
             tokenizer = change_vocabulary(model, tokenizer, texts, VOCABULARY)
     rate = recipe.learning_rate

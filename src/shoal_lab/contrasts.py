@@ -1,7 +1,7 @@
 """What can be concluded from a few swarm runs, in sentences that claim no more than the tests do.
 
-    scores = {"4/4": {1: 0.31, 2: 0.28, ...}, "8/0": {1: 0.25, 2: 0.27, ...}}      # arm -> seed -> a figure of that run
-    for contrast in compare(scores, {"sharing": ("4/4", "8/0"), "too much": ("2/6", "4/4")}):
+    shared, alone = {101: 0.31, 102: 0.28, ...}, {101: 0.25, 102: 0.27, ...}       # a figure of each run by seed
+    for contrast in compare([Pairs("sharing", "4/4", "8/0", shared, alone), ...]):
         print(contrast.sentence)
     for verdict in verdicts(study.plan(), results.figures, study.alpha):           # what a study expected
         print(verdict.title, verdict.spec.expect, verdict.outcome, verdict.sentence)
@@ -157,26 +157,7 @@ class Pairs:
     """Asks whether the arms are equal within it; None: whether they differ."""
 
 
-def compare(
-    scores: Mapping[str, BySeed],
-    contrasts: Mapping[str, tuple[str, str]],
-    margins: Mapping[str, float] | None = None,
-    alpha: float = 0.05,
-) -> list[Contrast]:
-    """`tested` for `contrasts` (name -> treated arm, control arm) of a figure, given for each arm by seed; `margins` of
-    those that ask for equality. Raises `ValueError`, also for an arm without scores."""
-    for name, arms in contrasts.items():
-        for arm in arms:
-            if arm not in scores:
-                raise ValueError(f"contrast {name}: no scores of arm {arm}, only of {', '.join(scores) or 'none'}")
-    pairs = [
-        Pairs(name, treated, control, scores[treated], scores[control], (margins or {}).get(name))
-        for name, (treated, control) in contrasts.items()
-    ]
-    return tested(pairs, alpha)
-
-
-def tested(pairs: Sequence[Pairs], alpha: float) -> list[Contrast]:
+def compare(pairs: Sequence[Pairs], alpha: float = 0.05) -> list[Contrast]:
     """Each pair of arms compared; Holm's adjustment is over those that ask for a difference, and over those that ask
     for equality.
 
@@ -292,7 +273,7 @@ def verdicts(
             )
             verdict = replace(verdict, relative=gain_of(table, spec.figure, spec.treated, spec.control))
         found.append(verdict)
-    for place, contrast in zip(pairs, tested(list(pairs.values()), alpha), strict=True):
+    for place, contrast in zip(pairs, compare(list(pairs.values()), alpha), strict=True):
         found[place] = replace(found[place], contrast=contrast, sentence=contrast.sentence)
     return found
 

@@ -22,7 +22,6 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, seed_of
 from shoal.tasks import Tasks
 from shoal.tasks.task import right_answer as named
-from shoal_lab.config import ExperimentConfig
 
 
 class Knowing:
@@ -144,10 +143,3 @@ def _extremes(group: Sequence[Completion], rewards: Sequence[float], count: int)
     best = (count + 1) // 2
     chosen = [*order[:best], *order[max(best, len(order) - count // 2) :]]
     return tuple(group[i] for i in sorted(chosen))
-
-
-def make_contributor(settings: ExperimentConfig, policy: Policy, tasks: Tasks, scorer: Scorer) -> Person | Picker:
-    """What answers in place of `policy` at a node that scores by `scorer`."""
-    if settings.contributor == "person":
-        return Person(tasks, settings.contributor_skill, policy)
-    return Picker(policy, scorer, settings.contributor_generations)

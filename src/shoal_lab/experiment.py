@@ -24,7 +24,7 @@ from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal_extras.stages.stages import StagedDraws
 from shoal_lab.attacks import Adversary, FreshKeys, SwarmAround
 from shoal_lab.config import ExperimentConfig, LabConfig
-from shoal_lab.contributors import make_contributor
+from shoal_lab.contributors import Person, Picker
 from shoal_lab.proposers import Role
 
 
@@ -63,7 +63,11 @@ class Experiment(Nodes):
                 node.swarm = FreshKeys(node.swarm, seed_of(self.config.seed, name, "keys"))
         if name in self.contributors:
             node.learner = None
-            node.policy = make_contributor(settings, policy, self.tasks, self.make_scorer(name, self.tasks))
+            if settings.contributor == "person":
+                node.policy = Person(self.tasks, settings.contributor_skill, policy)
+            else:
+                scorer = self.make_scorer(name, self.tasks)
+                node.policy = Picker(policy, scorer, settings.contributor_generations)
             node.questions_per_round, node.G = settings.contributor_questions, settings.contributor_answers
         return node
 

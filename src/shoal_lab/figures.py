@@ -1,4 +1,4 @@
-"""The figures of a report: those of the paper (arXiv 2509.08721), held-out pass@1, gains, and how a task spread.
+"""The figures of a report: those of the paper (arXiv 2509.08721), held-out pass@1, and gains.
 
 for picture in pictures(read_results(folder), gains):
     save(picture, folder / "report")
@@ -18,15 +18,14 @@ from shoal_lab.contrasts import gain_of
 from shoal_lab.drawing import Picture, joined
 from shoal_lab.measures import curves, flops, held_out, series
 from shoal_lab.results import Results, RunResult, Runs, by_seed, cuts, each_run
-from shoal_lab.spread import draw_spread
 from shoal_lab.statistics import holm, interquartile_mean, sign_flip_test
 from shoal_lab.study import Gain, Study, slug
 
 
 def pictures(results: Results, gains: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
-    """All figures, those about all regimes first. `gains`: `figures_gain.points` of each gain of the study."""
+    """All figures, those about all regimes first. `gains`: `points` of each gain of the study."""
     study = results.study
-    drawn = [draw_gains({name: (study.gains[name], found) for name, found in gains.items()}), draw_spread(results)]
+    drawn = [draw_gains({name: (study.gains[name], found) for name, found in gains.items()})]
     for regime, runs in results.runs.items():
         drawn += [draw(regime, runs, study) for draw in (held_out_curves, moving, against)]
     return (picture for picture in drawn if picture is not None)

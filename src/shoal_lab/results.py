@@ -116,23 +116,18 @@ def read_results(folder: Path) -> Results:
     return Results(folder, study, {r: runs[r] for r in regimes}, [cell for cell, run in found.items() if not run])
 
 
+def node_names(config: LabConfig) -> list[str]:
+    return [f"node-{number}" for number in range(1, config.round.nodes + 1)]
+
+
 def counted_nodes(config: LabConfig) -> list[str]:
     """The nodes whose figures count: the honest ones that learn and do not propose; if none learns, all honest ones but
     contributors and proposers."""
-    nodes, experiment = config.round.nodes, config.experiment
-    honest = honest_nodes(config)[: max(0, nodes - experiment.contributors - experiment.proposers)]
+    names, roles = node_names(config), config.experiment
+    honest = names[: max(0, len(names) - max(roles.adversaries, roles.contributors + roles.proposers))]
     if config.learner.learning_rate == 0:
         return honest
-    return honest[: max(0, nodes - experiment.frozen)] or honest or first_nodes(nodes)
-
-
-def honest_nodes(config: LabConfig) -> list[str]:
-    """All nodes but adversaries."""
-    return first_nodes(config.round.nodes - config.experiment.adversaries)
-
-
-def first_nodes(count: int) -> list[str]:
-    return [f"node-{number}" for number in range(1, count + 1)]
+    return honest[: max(0, len(names) - roles.frozen)] or honest or names
 
 
 def cuts(runs: Runs) -> tuple[float, float]:
@@ -197,10 +192,9 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
 
 
 def _special(path: Path, config: LabConfig, attacked: bool) -> dict[str, float]:
-    found = attack_measures(path, honest_nodes(config)) if attacked else {}
-    if proposers := config.experiment.proposers:
-        found |= proposal_measures(path, first_nodes(config.round.nodes)[-proposers:])
-    return found
+    names, roles = node_names(config), config.experiment
+    found = attack_measures(path, names[: len(names) - roles.adversaries]) if attacked else {}
+    return found | (proposal_measures(path, names[-roles.proposers :]) if roles.proposers else {})
 
 
 def _kept(row: Mapping[str, Any]) -> dict[str, Any]:

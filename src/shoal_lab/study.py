@@ -36,7 +36,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
@@ -105,9 +105,6 @@ class ContrastSpec(Pair):
 
 class Gain(Pair):
     """A figure of what `treated` gains over `control`, regime by regime, against held-out pass@1 at the start."""
-
-
-T = TypeVar("T", Arm, ContrastSpec, Gain)
 
 
 class Quick(Section):
@@ -252,26 +249,19 @@ class Study(Section):
 
     def keep_to_regimes(self) -> None:
         """Drops arms, contrasts and gains whose regimes are all gone, and what `quick` names of them."""
-
-        def left(specs: dict[str, T]) -> dict[str, T]:
-            kept = {}
-            for name, spec in specs.items():
-                regimes = [regime for regime in spec.regimes if regime in self.regimes]
-                if regimes or not spec.regimes:
-                    spec.regimes = regimes
-                    kept[name] = spec
-            return kept
-
-        self.arms, self.contrasts, self.gains = left(self.arms), left(self.contrasts), left(self.gains)
-        names = self.arms.keys()
-        self.contrasts = {n: c for n, c in self.contrasts.items() if {c.treated, c.control} <= names}
-        self.gains = {n: g for n, g in self.gains.items() if {g.treated, g.control} <= names}
-        self.quick = self.quick.model_copy(
-            update={
-                "regimes": [name for name in self.quick.regimes if name in self.regimes],
-                "arms": [name for name in self.quick.arms if name in self.arms],
-            }
-        )
+        of_regimes: list[dict[str, Any]] = [self.arms, self.contrasts, self.gains]
+        for specs in of_regimes:
+            for name, spec in list(specs.items()):
+                left = [regime for regime in spec.regimes if regime in self.regimes]
+                if spec.regimes and not left:
+                    del specs[name]
+                spec.regimes = left
+        for specs in of_regimes[1:]:
+            for name, pair in list(specs.items()):
+                if not {pair.treated, pair.control} <= self.arms.keys():
+                    del specs[name]
+        self.quick.regimes = [name for name in self.quick.regimes if name in self.regimes]
+        self.quick.arms = [name for name in self.quick.arms if name in self.arms]
 
     def hopeless(self) -> list[str]:
         """Warnings about contrasts that have too few seeds to conclude anything."""

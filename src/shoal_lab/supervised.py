@@ -11,7 +11,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from shoal.policy.loading import load
 from shoal.rollout import seed_of
 from shoal_lab.recipes import Recipe
 
@@ -56,12 +55,6 @@ def batches(examples: Sequence[T], steps: int, batch: int, seed: int) -> Iterato
     chance = random.Random(seed_of("order", seed))
     for _ in range(steps):
         yield chance.choices(examples, k=batch)
-
-
-def load_start(model: str) -> tuple[Any, Any]:
-    """A model to train further, in float32."""
-    loaded = load(model, torch.device("cpu"))
-    return loaded.model, loaded.tokenizer
 
 
 def change_vocabulary(

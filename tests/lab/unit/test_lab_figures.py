@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from shoal_lab import figures, spread
+from shoal_lab import figures
 from shoal_lab.drawing import Picture, band, blank, dress, legend, save, style, window_of
 from shoal_lab.figures import COLUMNS, WHAT, draw_gains, points
 from shoal_lab.measures import series
@@ -99,16 +99,6 @@ def test_compute_that_differs_much_has_a_logarithmic_axis(results: Results) -> N
     assert [picture.figure.axes[1].get_xscale() for picture in (few, most)] == ["linear", "log"]
     assert "on a logarithmic axis since arms differ" in most.caption
     assert "logarithmic" not in few.caption
-
-
-def test_spread_shows_specialists_first(results: Results) -> None:
-    chosen = spread.swarm_of(results)
-    assert chosen is not None
-    assert (chosen[0].cell.regime, chosen[0].cell.arm) == ("specialists", "4/4")
-    picture = spread.draw_spread(results)
-    assert picture is not None
-    assert set(picture.table["what"]) == {"held out", "first live"}
-    assert chosen[1] in picture.caption
 
 
 def test_gain_of_each_regime(results: Results) -> None:

@@ -49,7 +49,7 @@ def test_the_whole_report(tmp_path: Path) -> None:
     assert "| 4/4 |" in text
     assert "1.95×" in text
     names = {each["name"] for each in data["figures"]}
-    assert {"gain", "spread", "fig2_specialists", "fig3_specialists"} <= names
+    assert {"gain", "fig2_specialists", "fig3_specialists"} <= names
     assert {path.stem for path in (folder / "report").glob("*.png")} == names
     assert {path.stem for path in (folder / "report").glob("*.csv")} == names
     assert all(f"({name}.png)" in text for name in names)
@@ -74,7 +74,6 @@ def test_one_seed_no_contrasts_and_missing_figures(tmp_path: Path) -> None:
     assert data["regimes"]["main"]["arms"]["4/4"]["held_out/area_per_flop"] is None
     assert "mean along FLOPs |" not in text
     assert {each["name"] for each in data["figures"]} == {
-        "spread",
         "held_out_main",
         "fig2_main",
         "fig3_main",

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from shoal.runs.tables import LEARNED
-from shoal_lab.measures import metrics_frame
-from shoal_lab.spread import COLUMNS, first_live, most_gained, read_learned, taught
+from shoal_lab.spread import COLUMNS, first_live, read_learned, taught
 
 
 def learned(*rows: tuple[int, str, str, str, bool]) -> pd.DataFrame:
@@ -34,8 +32,8 @@ TABLE = learned(
 def test_the_first_live_rollout_of_each_node_and_task() -> None:
     found = first_live(TABLE)
     assert found.to_dict("index") == {
-        ("ada", "gcd"): {"round": 2, "foreign": False, "maker": "ada"},
-        ("bob", "gcd"): {"round": 3, "foreign": True, "maker": "ada eve"},
+        ("ada", "gcd"): {"round": 2, "foreign": False},
+        ("bob", "gcd"): {"round": 3, "foreign": True},
     }
 
 
@@ -49,20 +47,6 @@ def test_nothing_was_learned(tmp_path: Path) -> None:
         assert first_live(table).empty
         assert taught(table).empty
         assert math.isnan(first_live(table)["foreign"].mean())
-
-
-def passed(node: str, round: int, **tasks: float) -> dict[str, Any]:
-    return {"node": node, "round": round} | {f"eval/pass@1/{task}": value for task, value in tasks.items()}
-
-
-def test_the_task_that_gained_most() -> None:
-    rows = [
-        *(passed(node, 0, gcd=0.0, lcm=0.3) for node in ("ada", "bob", "eve")),
-        *(passed(node, 2, gcd=0.5, lcm=0.3) for node in ("ada", "eve")),
-        passed("ada", 6, gcd=0.5, lcm=0.4),
-    ]
-    assert most_gained(metrics_frame(rows)) == "gcd"
-    assert most_gained(metrics_frame([])) is None
 
 
 def test_reading_a_folder_of_parts(tmp_path: Path) -> None:
