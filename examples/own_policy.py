@@ -1,6 +1,6 @@
 """A policy of your own: anything that answers questions.
 
-    shoal run --policy own_policy:Guesser --suite pond   # in this folder
+    shoal run --model own_policy:Guesser --suite pond   # in this folder
     python own_policy.py
 
 A policy that subclasses `shoal.LanguagePolicy` is trained by shoal's learner. Any other, as this one, answers and
@@ -36,5 +36,5 @@ class Guesser:
 
 
 if __name__ == "__main__":
-    result = shoal.run(policy="own_policy:Guesser", nodes=2, rounds=5, progress=True)
+    result = shoal.run(model="own_policy:Guesser", nodes=2, rounds=5, progress=True)
     print(result.metrics[["round", "node", "reward/local"]])

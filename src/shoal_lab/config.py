@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from shoal.config.load import make_config
 from shoal.config.sections import Section
 from shoal.config.settings import Config
+from shoal_lab.recipes import BASE
 
 
 class ExperimentConfig(Section):
@@ -68,6 +69,11 @@ class LabConfig(Config):
     """A run of a study."""
 
     experiment: ExperimentConfig = ExperimentConfig()
+
+    @property
+    def own_policies(self) -> list[str]:
+        """base:NAME is a model that the study makes."""
+        return [name for name in super().own_policies if not name.startswith(BASE)]
 
     def to_toml(self, without: set[str] | None = None) -> str:
         """As `Config.to_toml`. A run without controls has no `[experiment]`, so that `shoal run` can repeat it."""

@@ -70,14 +70,14 @@ def test_settings_and_a_config_are_one_or_the_other() -> None:
 
 def test_files_from_somebody_else_run_no_code(here: Path) -> None:
     (here / "evil.py").write_text("open('owned', 'w')\nclass S: pass\n")
-    (here / "evil.toml").write_text('selection.factory = "evil:S"\n')
+    (here / "evil.toml").write_text('selection.rule = "evil:S"\n')
     with pytest.raises(shoal.UserError, match="names code"):
         shoal.load_config("evil.toml")
     shoal.run(rounds=1, out="one", **SMALL)
     config = here / "one" / "config.toml"
-    before = 'trust = false\nfactory = ""'
+    before = 'rule = "fair"'
     assert before in config.read_text()
-    config.write_text(config.read_text().replace(before, before.replace('""', '"evil:S"')))
+    config.write_text(config.read_text().replace(before, 'rule = "evil:S"'))
     with pytest.raises(shoal.UserError, match="names code"):
         shoal.run(resume="one", rounds=2)
     assert not (here / "owned").exists()
@@ -86,7 +86,7 @@ def test_files_from_somebody_else_run_no_code(here: Path) -> None:
 def test_parts_of_one_s_own_are_checked(here: Path) -> None:
     (here / "bare.py").write_text("class Dumb:\n    def __init__(self, *a): pass\nclass Bare: pass\n")
     for flag, name, said in (
-        ("policy", "bare:Dumb", "policy 'bare:Dumb' lacks generate, save, trouble"),
+        ("model", "bare:Dumb", "policy 'bare:Dumb' lacks generate, save, trouble"),
         (
             "selection",
             "bare.py:Dumb",
@@ -97,7 +97,7 @@ def test_parts_of_one_s_own_are_checked(here: Path) -> None:
         ("selection", "bare:None_", "bare has no 'None_'"),
     ):
         with pytest.raises(shoal.UserError, match=said):
-            shoal.run(rounds=1, out="never", **SMALL, **{flag: name})
+            shoal.run(rounds=1, out="never", **{**SMALL, flag: name})
     assert not (here / "never").exists()
 
 

@@ -79,7 +79,7 @@ def test_what_is_one_s_own_runs_as_a_script_and_by_its_flag(
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out
     [settings] = given
-    flag = name.removeprefix("own_").replace("environment", "task")
+    flag = name.removeprefix("own_").replace("environment", "task").replace("policy", "model")
     assert settings[flag].startswith(f"{name}:"), "the flag of the same name takes the same"
     assert f"--{flag} {settings[flag]}" in (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
 

@@ -42,7 +42,7 @@ def of_run(run: Path, config: Config) -> list[Contender]:
     round = best.parent.name.removeprefix("round-").lstrip("0") or "0"
     found = [Contender(f"{best.name} after round {round}", str(best))]
     began = began_from(config, best.name)
-    if not config.policy.factory and not is_endpoint(began):
+    if began in config.local_models:
         found.append(Contender(f"{began}, from which it began", began, optional=True))
     return found
 

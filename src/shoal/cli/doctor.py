@@ -80,7 +80,7 @@ def examine(config: Config) -> dict[str, Any]:
     placement = place(config.policy.device, config.policy.dtype)
     here = 0 if placement.device.type == "cuda" else forecast.resident_bytes()
     free, workers = free_bytes(placement.device) + here, expected_workers(config)
-    trials = [forecast.try_apart(config, name) for name in forecast.local_models(config)]
+    trials = [forecast.try_apart(config, name) for name in config.local_models]
     parts = forecast.expected_memory(config, trials, workers)
     peak = sum(parts.values())
     fits = peak * forecast.MARGIN <= free

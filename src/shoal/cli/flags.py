@@ -37,7 +37,7 @@ COMMON = {
     "the swarm": ("round.nodes", "round.local", "round.peers"),
     "the network": ("network.name", "network.transport", "network.listen"),
     "held-out questions": ("evaluation.every", "evaluation.questions", "evaluation.samples"),
-    "code of your own, as module:attribute": ("policy.factory", "learner.factory", "selection.factory"),
+    "code of your own, as module:attribute": ("learner.factory", "selection.rule"),
 }
 """The settings that people change, in the groups of `--help`. `--help-all` has the others, too."""
 
@@ -66,6 +66,10 @@ ELSEWHERE = {
     "--max-tokens": "--max-completion-length",
     "--max-new-tokens": "--max-completion-length",
     "--external": "--peers",
+    "--policy": "--model",
+    "--trust": "--selection",
+    "--peer-limit": "--peer-weight",
+    "--peer-baseline-shift": "--peer-weight",
 }
 """What other programs call a flag."""
 

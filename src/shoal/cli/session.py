@@ -40,8 +40,8 @@ def run_session(config: Config, options: Options, joins: bool = False) -> int:
     from shoal.identity.keys import Identity, identity_path
     from shoal.policy.named import check_exists
 
-    if not (options.resume or config.policy.factory):
-        for model in dict.fromkeys(config.policy.model):
+    if not options.resume:
+        for model in config.local_models:
             check_exists(model)
     from shoal.runs.session import execute, follow, ready  # torch, only now
 

@@ -14,13 +14,10 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 
 SHORT = {
-    "policy.factory": "policy",
     "learner.factory": "learner",
-    "selection.factory": "selection",
+    "selection.rule": "selection",
     "peers.weight": "peer_weight",
     "peers.gate": "peer_gate",
-    "peers.baseline_shift": "peer_baseline_shift",
-    "peers.limit": "peer_limit",
     "network.name": "swarm",
     "tasks.sources": "tasks",
     "evaluation.every": "eval_every",

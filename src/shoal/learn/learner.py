@@ -108,10 +108,11 @@ class GRPOLearner:
         give_back()
         sampled = sampled_nll(batch)
         self.own_nll = running_mean(self.own_nll, sampled)
-        groups = make_groups(batch, self.policy, self.config, self.peers, self.loss.average, seed)
+        average, weight = self.loss.average, self.peer_weight
+        groups = make_groups(batch, self.policy, self.config, weight.baseline_shift, average, seed)
         self.own_size = running_mean(self.own_size, mean_own_size(groups))
-        average, limit = self.loss.average, self.peers.limit
-        rows = pack(groups, self.policy, average, bool(self.config.beta), self.own_size, limit, self.token_budget)
+        everything = bool(self.config.beta)
+        rows = pack(groups, self.policy, average, everything, self.own_size, weight.limit, self.token_budget)
         sequences = [s for row in rows for s in row.sequences]
         fixed = self._fixed(rows, sequences)
         sums = Sums()

@@ -8,7 +8,7 @@ from statistics import fmean, median_low
 
 import msgspec
 
-from shoal.config.sections import LearnerConfig, PeersConfig
+from shoal.config.sections import LearnerConfig
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import Row, Trained, make_rows
 from shoal.learn.losses.base import Average
@@ -37,11 +37,12 @@ def make_groups(
     scored: Sequence[Scored],
     policy: LanguagePolicy,
     config: LearnerConfig,
-    peers: PeersConfig,
+    baseline_shift: float,
     average: Average,
     seed: int,
 ) -> list[Group]:
-    """The rollouts with tokens and advantages, in an order of `seed`: sums depend on it in their last digits."""
+    """The rollouts with tokens and advantages, in an order of `seed`: sums depend on it in their last digits.
+    `baseline_shift`: of peers' rollouts."""
     order = list(scored)
     random.Random(seed).shuffle(order)
     read = [_read(s, policy) for s in order]
@@ -49,7 +50,7 @@ def make_groups(
         [s.rewards for s, _, _ in read],
         config.scale_rewards,
         [s.baseline for s, _, _ in read],
-        [peers.baseline_shift if s.from_peer and s.has_signal else 0.0 for s, _, _ in read],
+        [baseline_shift if s.from_peer and s.has_signal else 0.0 for s, _, _ in read],
     )
     return [
         Group(s, ids, observed, A, average.gradient_size(A, list(map(len, ids))) if s.has_signal else 0.0)

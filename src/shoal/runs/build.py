@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from shoal.config.own_code import make_part
+from shoal.config.own_code import is_own, make_part
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, in_brief
@@ -238,14 +238,20 @@ class Nodes:
     def _policies(self, names: Sequence[str], checkpoint: Path | None, status: Callable[[str], None]) -> list[Policy]:
         """The nodes' policies. Those in workers are still being loaded."""
         config = self.config
-        if config.policy.factory:
-            folders = [checkpoint / name if checkpoint else None for name in names]
-            return [make_part(config.policy.factory, "policy", Policy, config, folder) for folder in folders]  # type: ignore[type-abstract]
-        sources = {name: config.policy.model[place % len(config.policy.model)] for place, name in enumerate(names)}
+        models = config.policy.model
+        given = {name: models[place % len(models)] for place, name in enumerate(names)}
+        own: dict[str, Policy] = {
+            name: make_part(source, "policy", Policy, config, checkpoint / name if checkpoint else None)  # type: ignore[type-abstract]
+            for name, source in given.items()
+            if source in config.own_policies
+        }
+        sources = {name: source for name, source in given.items() if name not in own}
         learning = {name: source for name, source in sources.items() if not is_endpoint(source)}
         count = count_workers(config, learning, self.placement, self.ranks, self.member is not None)
         if not count:
-            return list(make_policies(config, sources, checkpoint, self.placement, self.ranks, status))
+            loaded = make_policies(config, sources, checkpoint, self.placement, self.ranks, status)
+            made = own | dict(zip(sources, loaded, strict=True))
+            return [made[name] for name in names]
         status(f"starting {count} worker processes")
         threads = config.threads or max(1, usable_cores() // count)
         self.workers = Workers(partial(make_nodes, config, checkpoint, threads), learning, count, threads)
@@ -266,7 +272,7 @@ class Nodes:
 
 def make_selection(config: Config) -> Selection:
     """What a node shares and learns from."""
-    if name := config.selection.factory:
+    if is_own(name := config.selection.rule):
         return make_part(name, "selection", Selection, config)  # type: ignore[type-abstract]
     return FairSelection(config.selection, config.peers.gate)
 

@@ -46,7 +46,7 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     lines: dict[str, str] = {}
     if has_data(config):
         lines["data"] = "; ".join(data_lines(Tasks(config.tasks)))
-        if GUPPY in config.policy.model and not config.policy.factory:
+        if GUPPY in config.policy.model:
             lines["model"] = "guppy, which knows the tasks of its own suites alone: --model smollm2 knows English"
     if config.policy.max_completion_length == "auto":
         length, why = choose_length(config.tasks)

@@ -1,6 +1,6 @@
 """What a run would take: memory and time, from a short trial of each of its models in a process of its own.
 
-trials = [try_apart(config, name) for name in local_models(config)]
+trials = [try_apart(config, name) for name in config.local_models]
 expected_memory(config, trials, workers)                  # bytes at the peak, by what takes them
 expected_seconds(config, trials, workers)
 advise(config, trials, free, workers)                     # [{"learner.optim": "adafactor"}, ...]
@@ -24,7 +24,6 @@ from typing import Any, Final
 import psutil
 import torch
 
-from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
@@ -82,11 +81,6 @@ class Trial:
     """Seconds in a round."""
     evaluating: float
     """Seconds in an evaluation."""
-
-
-def local_models(config: Config) -> list[str]:
-    """The models that run in this process: endpoints do not."""
-    return [name for name in dict.fromkeys(config.policy.model) if not is_endpoint(name)]
 
 
 def try_apart(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:

@@ -53,7 +53,7 @@ class LearnerConnection(SwarmConnection):
         config = config.resolved()
         policy = config.policy
         self.stages = create_stages(config.tasks.stages, identity.name)
-        model = None if policy.factory else public_name(policy.model[0])
+        model = public_name(policy.model[0])
         super().__init__(
             config,
             identity,

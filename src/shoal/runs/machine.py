@@ -79,7 +79,7 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
         and not joined
         and config.policy.engine == OWN
         and not config.learner.factory
-        and not config.policy.factory
+        and not config.own_policies
     )
     if wanted != "auto":
         if wanted and not possible:
@@ -104,7 +104,7 @@ def expected_workers(config: Config, ranks: Ranks = ALONE) -> int:
     """How many worker processes `shoal run` would have with these settings."""
     models = config.policy.model
     names = {f"node-{place + 1}": models[place % len(models)] for place in range(config.round.nodes)}
-    learning = {node: name for node, name in names.items() if not is_endpoint(name)}
+    learning = {node: name for node, name in names.items() if name in config.local_models}
     return count_workers(config, learning, place_rank(config, ranks), ranks, joined=False)
 
 

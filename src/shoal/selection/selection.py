@@ -41,13 +41,13 @@ class FairSelection:
         """`gate`: the learner's `peers.gate`, without which there is nothing to base trust on. Raises `UserError`
         if trust is asked for without a gate."""
         config = config or SelectionConfig()
-        if config.trust and not gate:
-            raise UserError("selection.trust needs the gate that it measures: add --peer-gate 1.5, for instance")
+        if config.rule == "trusting" and not gate:
+            raise UserError("--selection trusting needs the gate that it measures: add --peer-gate 1.5, for instance")
         self.config = config
         self._success = OwnSuccess()
         self._turns = Turns()
         self._newcomers = Newcomers()
-        self._trust = Trust()
+        self._trusting, self._trust = config.rule == "trusting", Trust()
         self._successes = Counter[str]()
         """The number of successes of each maker in the last batch."""
 
@@ -77,7 +77,7 @@ class FairSelection:
         shuffled = rng.sample(considered, len(considered))
         first = self._trusted({scored.rollout.node for scored in candidates}, rng)
         tiers = [[s for s in shuffled if (s.rollout.node in first) == early] for early in (True, False)]
-        bounded = not self.config.trust and self.config.newcomer_share == 1  # both give some makers' places to others
+        bounded = not self._trusting and self.config.newcomer_share == 1  # both give some makers' places to others
         chosen = self._turns.choose(tiers, n, rng, candidates, self._newcomer_quota(n), bounded)
         self._successes.clear()
         for scored in chosen:
@@ -88,7 +88,7 @@ class FairSelection:
     def on_update(self, result: UpdateResult) -> None:
         """Learns each maker's share of the gradient, and what the gate left out."""
         self._turns.on_update(result)
-        if self.config.trust:
+        if self._trusting:
             names = {maker: {digest(maker), self._trust_name(maker)} for maker in self._successes}
             self._trust.observe(result.gated_shares, self._successes, names)
 
@@ -102,7 +102,7 @@ class FairSelection:
 
     def _trusted(self, makers: set[str], rng: random.Random) -> set[str]:
         """The makers that come first in this update: one draw for each name, however much it sent."""
-        if not self.config.trust:
+        if not self._trusting:
             return makers
         names = {maker: self._trust_name(maker) for maker in makers}
         first = {name for name in sorted({*names.values()}) if rng.random() < self._trust.of(name)}

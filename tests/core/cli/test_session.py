@@ -146,5 +146,5 @@ def test_warnings_are_repeated_at_the_end_even_of_a_quiet_run(run: Path) -> None
 
 def test_a_stopped_run_says_how_to_go_on(run: Path) -> None:
     assert said(run, finished=False).endswith(f"stopped after round 2 of 100; to go on:\n  shoal run --resume {run}\n")
-    own = Config.model_validate({"selection": {"factory": "mine:Choice"}})
+    own = Config.model_validate({"selection": {"rule": "mine:Choice"}})
     assert said(run, finished=False, config=own).endswith(f"--resume {run} --allow-code\n")

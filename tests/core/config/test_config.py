@@ -322,4 +322,4 @@ def test_gemma_has_its_own_rate_by_whatever_name_it_comes(tmp_path: Path) -> Non
 
 def test_settings_stay_few() -> None:
     """A new one needs evidence or a user, and takes the place of another."""
-    assert len(settings_of(Config)) <= 54
+    assert len(settings_of(Config)) <= 50

@@ -10,6 +10,7 @@ import pytest
 from shoal.config.load import config_from_keywords, load_config, resumed_config
 from shoal.config.old_names import new_settings
 from shoal.errors import UserError
+from shoal.learn.weights import make_weight
 from shoal.runs.folder import run_metrics
 
 OLD = """
@@ -45,6 +46,30 @@ def test_what_is_said_by_both_names_is_said_by_the_new_one() -> None:
         assert new_settings(settings) == {"round": {"nodes": 3, "local": 1}}
     assert new_settings({"swarm": "club", "external": 3}) == {"swarm": "club", "external": 3}  # not sections
     assert config_from_keywords({"swarm": "club", "peers": 2}).network.name == "club"
+
+
+def test_settings_that_others_took_over_mean_the_same(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        '[policy]\nmodel = ["guppy"]\nfactory = "mine:Policy"\n[selection]\ntrust = true\nfactory = ""\n'
+        '[peers]\nweight = "none"\nbaseline_shift = 0.0\nlimit = 1.0\n'
+    )
+    config = load_config(tmp_path / "config.toml", allow_code=True)
+    assert (config.policy.model, config.selection.rule) == (["mine:Policy"], "trusting")
+    weight = make_weight(config.peers.weight)
+    assert (weight.baseline_shift, weight.limit) == (0.0, 1.0)
+    with pytest.raises(UserError, match=r"names code that would run here \('mine:Policy'\)"):
+        load_config(tmp_path / "config.toml")
+    (tmp_path / "config.toml").write_text(
+        '[selection]\ntrust = true\nfactory = "mine:Choice"\n[peers]\nbaseline_shift = -0.1\nlimit = 0.5\n'
+    )
+    config = load_config(tmp_path / "config.toml", allow_code=True)
+    assert (config.selection.rule, config.peers.weight) == ("mine:Choice", "topr(limit=0.5)")
+
+
+@pytest.mark.parametrize("weight", ["topr(limit=-1)", "none(baseline_shift=2)", "topr(limit='x')", "topr(limit=nan)"])
+def test_parameters_of_a_weight_that_cannot_be_are_refused(weight: str) -> None:
+    with pytest.raises(UserError, match=r"weight '.*(cannot be made|write its parameters)"):
+        make_weight(weight)
 
 
 def test_figures_of_an_older_run_have_their_new_names(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from shoal.rollout import Completion, Scored
 from shoal.tasks.environments.task import EnvironmentTask
 
 TASK = EnvironmentTask(Echo, {})
-PAPER = PeersConfig(weight="none", baseline_shift=0.0, limit=0.0)
+PAPER = PeersConfig(weight="none(baseline_shift=0, limit=0)")
 
 
 def scored(seed: int, *completions: Completion, rewards: tuple[float, ...], from_peer: bool = False) -> Scored:

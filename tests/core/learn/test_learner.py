@@ -25,6 +25,7 @@ from tiny import (
 )
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from shoal.config.old_names import new_settings
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.losses import make_loss
@@ -132,7 +133,7 @@ def make_learner(
     **settings: Any,
 ) -> GRPOLearner:
     """`peers`: settings over those of the paper."""
-    weighing = PeersConfig(**PAPER | (peers or {}))
+    weighing = PeersConfig(**new_settings({"peers": PAPER | (peers or {})})["peers"])
     options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpoint_tokens": checkpoint_tokens, "budget": budget}
     learner = GRPOLearner(policy, LearnerConfig(**settings), weighing, lr, **options)
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding

@@ -121,8 +121,9 @@ def test_the_measure_of_ones_own_outlives_the_process(tmp_path: Path) -> None:
 def trained(learner: GRPOLearner, scored: Sequence[Scored]) -> list[Trained]:
     """All that an update on `scored` would train on."""
     average = learner.loss.average
-    groups = make_groups(scored, learner.policy, learner.config, learner.peers, average, 0)
-    rows = pack(groups, learner.policy, average, False, learner.own_size, learner.peers.limit, learner.token_budget)
+    weight = learner.peer_weight
+    groups = make_groups(scored, learner.policy, learner.config, weight.baseline_shift, average, 0)
+    rows = pack(groups, learner.policy, average, False, learner.own_size, weight.limit, learner.token_budget)
     return [sequence for row in rows for sequence in row.sequences]
 
 

@@ -32,6 +32,9 @@ from shoal.learn.peers import (
 )
 from shoal.learn.prepare import make_groups, pack
 from shoal.learn.weights import make_weight
+from shoal.learn.weights.base import Weight
+from shoal.learn.weights.none import NoWeight
+from shoal.learn.weights.topr import TOPR
 from shoal.parallel.ranks import Ranks
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
@@ -192,6 +195,7 @@ class Externally(ByHand):
 
     own_nll = math.nan
     peers = PeersConfig()
+    peer_weight: Weight = NoWeight()
     seen: list[tuple[str, float, float, float, int]]
     """node, advantage, weight, nats for each token, and tokens, of all that was trained."""
 
@@ -200,13 +204,13 @@ class Externally(ByHand):
         if scored.baseline is not None:
             advantages = torch.tensor(scored.rewards, dtype=torch.float64) - scored.baseline
         if scored.from_peer and scored.has_signal:
-            advantages = advantages - self.peers.baseline_shift
+            advantages = advantages - self.peer_weight.baseline_shift
         return advantages
 
     def weight(self, pi: torch.Tensor, A: float) -> float:
         """One completion's: topr's, by the ratio of all of it, unless the gate leaves it out."""
         ratio = float((pi.sum() + self.own_nll * len(pi)).exp())
-        weight = min(1.0, ratio) if self.peers.weight == "topr" and A < 0 else 1.0
+        weight = min(1.0, ratio) if isinstance(self.peer_weight, TOPR) and A < 0 else 1.0
         return 0.0 if self.gated(pi, A) else weight
 
     def gated(self, pi: torch.Tensor, A: float) -> bool:
@@ -254,7 +258,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def by_hand(learner: GRPOLearner) -> Externally:
     made = Externally(learner.policy, learner.config, torch.optim.SGD, 1e-2)  # type: ignore[arg-type]
-    made.peers = learner.peers
+    made.peers, made.peer_weight = learner.peers, learner.peer_weight
     return made
 
 
@@ -305,7 +309,7 @@ def test_a_split_group_is_seen_as_one() -> None:
     whole = make_learner(make_policy("gpt2", double=True), **chosen | {"budget": 1000})
     for each, expected in ((learner, True), (whole, False)):
         average = each.loss.average
-        groups = make_groups(mixed(), each.policy, each.config, each.peers, average, seed=3)
+        groups = make_groups(mixed(), each.policy, each.config, each.peer_weight.baseline_shift, average, seed=3)
         assert has_split_groups(pack(groups, each.policy, average, False, None, 0.0, each.token_budget)) == expected
     both = [each.update(mixed(), seed=3) for each in (learner, whole)]
     split, at_once = (dict(each.metrics) for each in both)

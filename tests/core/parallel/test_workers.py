@@ -197,7 +197,7 @@ def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypa
     assert count(["guppy"] * 3, rounds=5) == 0  # over at once
     assert count(["guppy"] * 3, joined=True) == 0
     assert count(["guppy"] * 3, placed("meta")) == 0
-    own = auto.policy.model_copy(update={"factory": "mine:Policy"})
+    own = auto.policy.model_copy(update={"model": ["guppy", "mine:Policy"]})
     assert count(["guppy"] * 3, policy=own) == 0
     free[0] = 4 * 10**9  # of which guppies need little
     assert count(["guppy"] * 2) == 2

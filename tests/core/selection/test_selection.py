@@ -152,14 +152,14 @@ def after(chooser: FairSelection, gated: dict[str, float], rounds: int = 20) -> 
 
 def test_a_maker_that_is_always_gated_leaves_the_places_to_the_others() -> None:
     without = after(selection(), {"ada": 0.0, "bea": 0.0, "eve": 1.0})
-    drawn = after(selection(trust=True), {"ada": 0.0, "bea": 0.0, "eve": 1.0})
+    drawn = after(selection(rule="trusting"), {"ada": 0.0, "bea": 0.0, "eve": 1.0})
     assert without["eve"] > 200
     assert drawn["eve"] < 80
     assert drawn["ada"] + drawn["bea"] > 720  # all places are taken
 
 
 def test_a_maker_that_is_gated_now_and_then_comes_first_less_often_and_comes_back() -> None:
-    chooser = selection(trust=True)
+    chooser = selection(rule="trusting")
     assert 0.2 < after(chooser, {"ada": 0.0, "bob": 0.5}, 40)["bob"] / 800 < 0.45
     assert 0.4 < after(chooser, {"ada": 0.0, "bob": 0.0}, 40)["bob"] / 800 < 0.6
     chooser.on_update(UpdateResult(gated_shares={"zoe": 1.0}))  # nothing of zoe was chosen
@@ -167,7 +167,7 @@ def test_a_maker_that_is_gated_now_and_then_comes_first_less_often_and_comes_bac
 
 
 def test_one_gated_success_halves_the_trust_in_a_stranger_however_much_it_sends() -> None:
-    chooser = selection(trust=True)
+    chooser = selection(rule="trusting")
     chooser.choose_of_peers([scored(LIVE, 1, "eve")], 4, 0)
     chooser.on_update(UpdateResult(gated_shares={"eve": 1.0}))
     pool = of("ada", 1) + of("eve", 64)
@@ -185,7 +185,7 @@ def test_who_is_a_newcomer_to_admission_is_one_however_much_it_sends() -> None:
 
 
 def test_a_newcomer_that_was_gated_is_distrusted_when_it_is_known() -> None:
-    chooser = selection(trust=True, newcomer_share=0.5)
+    chooser = selection(rule="trusting", newcomer_share=0.5)
     for seed in range(4):
         names = {entry.rollout.node for entry in chooser.choose_of_peers(of("eve", 8), 4, seed)}
         chooser.on_update(UpdateResult(gated_shares=dict.fromkeys(names, 1.0)))
@@ -196,7 +196,7 @@ def test_a_newcomer_that_was_gated_is_distrusted_when_it_is_known() -> None:
 
 
 def test_a_new_name_brings_no_new_trust() -> None:
-    chooser = selection(trust=True, newcomer_share=0.5)
+    chooser = selection(rule="trusting", newcomer_share=0.5)
     known = of("ada", 16)
     for seed in range(30):
         crowd = [entry for n in range(4) for entry in of(f"eve {seed} {n}", 3)]
@@ -210,7 +210,7 @@ def test_a_new_name_brings_no_new_trust() -> None:
 
 def test_trust_needs_a_gate() -> None:
     with pytest.raises(UserError, match="peer-gate"):
-        FairSelection(SelectionConfig(trust=True), gate=0.0)
+        FairSelection(SelectionConfig(rule="trusting"), gate=0.0)
 
 
 # State
@@ -240,7 +240,7 @@ def test_nothing_in_a_rollout_breaks_it(
         made = msgspec.structs.replace(rollout(asked), completions=tuple(map(Completion.of, answers)))
         made = msgspec.structs.replace(made, node=name, round=number, slot=number)
         candidates.append(Scored(made, asked, tuple(float(n == 0) for n in range(len(answers)))))
-    chooser = selection(newcomer_share=0.5, trust=True)
+    chooser = selection(newcomer_share=0.5, rule="trusting")
     assert len(chooser.choose_of_peers(candidates, 3, 0)) <= 3
     folder: Path = tmp_path_factory.mktemp("selection")
     chooser.save(folder)
@@ -258,7 +258,7 @@ def test_a_loaded_selection_goes_on_exactly(
         entries = [scored(LIVE if live else DEAD, i, node, slot=n) for n, (node, i, live) in enumerate(groups)]
         return [msgspec.structs.replace(e, rollout=msgspec.structs.replace(e.rollout, round=round)) for e in entries]
 
-    one, other = (selection(newcomer_share=0.3, trust=True) for _ in range(2))
+    one, other = (selection(newcomer_share=0.3, rule="trusting") for _ in range(2))
     one.choose([scored((0.0, 0.1))], pool_of(candidates(before, 1)), 1, 3, seed=0)
     one.on_update(UpdateResult(gradient_shares={"a": 0.5}, gated_shares={"b": 1.0}))
     folder: Path = tmp_path_factory.mktemp("selection")

@@ -55,6 +55,6 @@ def test_a_question_too_long_for_a_model_costs_that_question_alone(policy: Langu
     rollout = Rollout(long.id, long.hash, (Completion.of("A"), Completion.of("B")), "eve", 1)
     foreign = Scored(rollout, long, (1.0, 0.0), from_peer=True)
     config = Config().resolved()
-    [group] = make_groups([foreign], policy, config.learner, config.peers, Average.constant, 0)
+    [group] = make_groups([foreign], policy, config.learner, -0.1, Average.constant, 0)
     assert group.ids == [[], []]
     assert policy.generate([critique("4", "5")], 1, seed=0)[0]

@@ -10,5 +10,9 @@ WEIGHTS: Final = {"none": "shoal.learn.weights.none:NoWeight", "topr": "shoal.le
 
 
 def make_weight(setting: str) -> Weight:
-    """The weight that `peers.weight` names: "topr", or one of your own, "my_losses:Mine". Raises `UserError`."""
+    """The weight that `peers.weight` names. Raises `UserError`.
+
+    make_weight("topr(baseline_shift=0)")
+    make_weight("my_losses:Mine")
+    """
     return make_named(setting, "weight", Weight, WEIGHTS, "shoal.weights")  # type: ignore[type-abstract]

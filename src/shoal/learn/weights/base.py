@@ -3,8 +3,9 @@
 Shape suffixes: T trained tokens of a micro-batch, its completions one after another.
 """
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -26,10 +27,25 @@ class PeerTokens:
     """The number of each token's completion: 0, 1, ... All tokens of a completion are here."""
 
 
-class Weight(Protocol):
-    """How much peers' completions count. See docs/extend/loss.md for one of your own."""
+class Weight(ABC):
+    """How much peers' rollouts count. See docs/extend/loss.md for one of your own."""
 
+    baseline_shift: float
+    """Added to the baseline of peers' rollouts (AsymRE, arXiv 2506.20520). Slightly negative: their successes count
+    more than their failures. 0: no shift, as in the paper."""
+    limit: float
+    """Greatest mean gradient size of another maker's groups in an update, as a multiple of the running mean of own
+    groups (`Average.gradient_size`). Above it, one factor scales down all groups of that maker. 0: no limit, as in the
+    paper."""
+
+    def __init__(self, baseline_shift: float = -0.1, limit: float = 1.0) -> None:
+        if not -1 <= baseline_shift <= 1:
+            raise ValueError("baseline_shift is a number from -1 to 1")
+        if not 0 <= limit < math.inf:
+            raise ValueError("limit is a number of at least 0")
+        self.baseline_shift, self.limit = baseline_shift, limit
+
+    @abstractmethod
     def weights(self, tokens: PeerTokens) -> torch.Tensor:
         """The weight of each token (T,), in [0, 1], by which its loss is multiplied. It gets no gradient, and what is
         outside that range is cut."""
-        ...

@@ -2,10 +2,10 @@
 
 import torch
 
-from shoal.learn.weights.base import PeerTokens
+from shoal.learn.weights.base import PeerTokens, Weight
 
 
-class NoWeight:
+class NoWeight(Weight):
     """A peer's completion counts as an own one."""
 
     def weights(self, tokens: PeerTokens) -> torch.Tensor:

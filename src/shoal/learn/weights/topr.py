@@ -3,10 +3,10 @@
 import torch
 
 from shoal.learn.losses.base import sequence_sum
-from shoal.learn.weights.base import PeerTokens
+from shoal.learn.weights.base import PeerTokens, Weight
 
 
-class TOPR:
+class TOPR(Weight):
     """1 with a positive advantage; min(1, likelihood ratio of the completion) with a negative one. Pushing down what is
     unlikely anyway has no bound, and costs likelihood elsewhere."""
 
