@@ -63,27 +63,20 @@ class Recent(Generic[K, V]):
         return self._items.items()
 
 
-class RecentKeys(Generic[K]):
+class RecentKeys(Recent[K, None]):
     """A set of the `size` keys that were added last."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
-        self._keys: OrderedDict[K, None] = OrderedDict()
+        super().__init__(size, lambda: None)
 
     def add(self, key: K) -> bool:
         """Adds `key`. Returns whether it is new."""
-        new = key not in self._keys
-        self._keys[key] = None
-        self._keys.move_to_end(key)
-        if len(self._keys) > self.size:
-            self._keys.popitem(last=False)
+        new = key not in self
+        self[key]
         return new
 
     def discard(self, key: K) -> None:
-        self._keys.pop(key, None)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._keys
+        self._items.pop(key, None)
 
 
 class Newest(Generic[T]):

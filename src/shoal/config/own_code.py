@@ -102,12 +102,7 @@ Part = TypeVar("Part")
 def make_part(name: str, what: str, kind: type[Part], *arguments: Any) -> Part:
     """The part of a node that `name` makes when it is called with `arguments`. `what`: policy, learner or selection;
     `kind`: its protocol. Raises `UserError` if it cannot be made, or lacks a member of the protocol."""
-    make = _imported(name, what)
-    try:
-        part = make(*arguments)
-    except TypeError as error:
-        raise UserError(f"{what} {name!r} cannot be made: {error} (see {kind.__module__}.{kind.__name__})") from error
-    return _checked(part, name, what, kind)
+    return _made(_imported(name, what), name, what, kind, *arguments)
 
 
 CALL: Final = re.compile(r"([^()\s]+)(?:\((.*)\))?")
@@ -135,21 +130,21 @@ def make_named(setting: str, what: str, kind: type[Part], known: Mapping[str, st
         parameters = parse_toml(f"parameters = {{ {written or ''} }}".encode())["parameters"]
     except ValueError as error:
         raise UserError(f"{what} {setting!r}: write its parameters as {name}(parameter=0.5, other=true)") from error
+    return _made(make, setting, what, kind, **parameters)
+
+
+def _made(make: Any, setting: str, what: str, kind: type[Part], *arguments: Any, **parameters: Any) -> Part:
+    """What `make` gives for a setting. Raises `UserError` unless it has all members of its protocol."""
+    see = f"(see {kind.__module__}.{kind.__name__})"
     try:
-        part = make(**parameters)
+        part: Part = make(*arguments, **parameters)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{what} {setting!r} cannot be made: {error}") from error
-    return _checked(part, name, what, kind)
-
-
-def _checked(part: Any, name: str, what: str, kind: type[Part]) -> Part:
-    """`part`, if it has all members of its protocol."""
+        raise UserError(f"{what} {setting!r} cannot be made: {error} {see}") from error
     members = {*dir(kind), *kind.__annotations__}
     missing = sorted(member for member in members if not member.startswith("_") and not hasattr(part, member))
     if missing:
-        raise UserError(f"{what} {name!r} lacks {', '.join(missing)}: see {kind.__module__}.{kind.__name__}")
-    made: Part = part
-    return made
+        raise UserError(f"{what} {setting!r} lacks {', '.join(missing)} {see}")
+    return part
 
 
 @cache

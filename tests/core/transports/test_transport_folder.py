@@ -43,7 +43,7 @@ def folder_of(shared: Path, identity: Identity) -> Path:
 
 
 def test_hostile_files_do_no_harm(shared: Path, ada: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bob, eve = Node({"transport": "memory"}), Identity.generate()
+    bob, eve = Node({"transport": "folder", "connect": [str(tmp_path)]}), Identity.generate()
     good = seal(bob.rollout(), bob.identity, SWARM, time.time())
     elsewhere = put(tmp_path / "elsewhere", b"a file of this machine")
     mine, theirs = folder_of(shared, eve), folder_of(shared, bob.identity)
@@ -70,8 +70,8 @@ def test_hostile_files_do_no_harm(shared: Path, ada: Node, tmp_path: Path, monke
     bob.close()
 
 
-def test_what_is_half_written_is_read_once_it_is_whole(shared: Path, ada: Node) -> None:
-    bob = Node({"transport": "memory"})
+def test_what_is_half_written_is_read_once_it_is_whole(shared: Path, ada: Node, tmp_path: Path) -> None:
+    bob = Node({"transport": "folder", "connect": [str(tmp_path)]})
     data = seal(bob.rollout(), bob.identity, SWARM, time.time())
     name = hashlib.blake2b(data, digest_size=16).hexdigest()
     put(folder_of(shared, bob.identity), data[:50], name)
