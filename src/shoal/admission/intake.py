@@ -13,7 +13,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from shoal.admission.admission import FAST, Admission, Claim, SlowAnswers
 from shoal.admission.bounded import Bucket, FairQueue, RecentKeys
@@ -27,7 +26,6 @@ INBOX = 128, 32 << 20  # messages of one node that wait to be checked, and bytes
 LATER = 16, 8 << 20  # the same for those that take long
 RECEIVED = 64, 1024  # admitted rollouts of one node that wait for `take`, and of all
 SLOW = 256  # nodes that are remembered because their messages take long
-EARLY = 1024, 16 << 20  # messages that are kept until the first `take`, and bytes of them
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
 
 
@@ -44,8 +42,6 @@ class Intake:
         self._later: FairQueue[tuple[Claim, int]] = FairQueue(*LATER)
         self._slow = RecentKeys[str](SLOW)  # nodes whose last message took long: the next one goes to `_later` at once
         self._received: FairQueue[Scored] = FairQueue(*RECEIVED)
-        self._early: FairQueue[tuple[str, bytes]] | None = FairQueue(*EARLY)  # a checkpoint may know these already
-        self._quick_lock, self._patient_lock = threading.Lock(), threading.Lock()  # held while a thread decides
         self._rate = Bucket(CHECKS, CHECKS / 10, time.monotonic())
         self._closed, self._started = threading.Event(), threading.Event()
         self._threads = [
@@ -61,7 +57,8 @@ class Intake:
         return self._inbox.lost + self._later.lost + self._received.lost
 
     def start(self) -> None:
-        """The admission knows all that it needs: its node's model and tasks."""
+        """The admission knows all that it needs: its node's model and tasks, and what a checkpoint says of earlier
+        messages. Neighbours send their last ones again as soon as one listens to them."""
         self._started.set()
 
     def put(self, id: str, data: bytes) -> None:
@@ -70,19 +67,7 @@ class Intake:
 
     def take(self) -> list[Scored]:
         """What was admitted since the last call."""
-        self._early = None
         return self._received.drain()
-
-    def load(self, folder: Path) -> None:
-        """Loads a checkpoint, and admits again what came since the start: neighbours send their last rollouts as soon
-        as one listens to them, and the checkpoint knows from which this node has learned already."""
-        with self._quick_lock, self._patient_lock:
-            early = self._early.drain() if self._early is not None else []
-            self._early = None
-            self._received.drain()
-            self._admission.load(folder)
-            for scored in self._admission.admit(early):
-                self._received.put(scored.rollout.node, scored, 1)
 
     def close(self) -> None:
         self._closed.set()
@@ -107,25 +92,20 @@ class Intake:
         if (taken := self._inbox.take(0.2)) is None:
             return
         id, data = taken
-        with self._quick_lock:
-            began = time.thread_time()
-            early = self._early  # another thread may end it
-            if early is not None:
-                early.put(id, taken, len(data))
-            claim = self._admission.attribute(id, data)
-            seconds = max(CHECK_SECONDS, time.thread_time() - began)
-            if claim is not None:
-                seconds += self._examine(id, claim, len(data), patient=False)
-                for queue in (self._inbox, self._later):
-                    queue.move(id, claim.peer.known)
+        began = time.thread_time()
+        claim = self._admission.attribute(id, data)
+        seconds = max(CHECK_SECONDS, time.thread_time() - began)
+        if claim is not None:
+            seconds += self._examine(id, claim, len(data), patient=False)
+            for queue in (self._inbox, self._later):
+                queue.move(id, claim.peer.known)
         self._inbox.charge(id, seconds)
 
     def _examine_next(self) -> None:
         if (taken := self._later.take(0.2)) is None:
             return
         id, (claim, size) = taken
-        with self._patient_lock:
-            seconds = self._examine(id, claim, size, patient=True)
+        seconds = self._examine(id, claim, size, patient=True)
         if seconds < FAST:
             self._slow.discard(id)
         self._later.charge(id, seconds)

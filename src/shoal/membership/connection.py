@@ -39,7 +39,7 @@ from shoal.sandbox.examiner import Examiner
 from shoal.transports.base import Channel, Presence, TransportContext, key_of
 from shoal.transports.create import create_transport
 from shoal.wire.notices import Notice, notice_of, seal_notice
-from shoal.wire.rollouts import Kind, SamplingSettings, seal
+from shoal.wire.rollouts import Kind, seal
 
 OUTBOX = 256  # own rollouts that wait for a link
 TICK = 1.0  # seconds between two looks at who is there
@@ -59,7 +59,6 @@ class SwarmConnection:
         *,
         kind: Kind = "model",
         model: str | None = None,
-        sampling: SamplingSettings | None = None,
         rewards: Combined | None = None,
         limits: AdmissionLimits | None = None,
         stages: Stages | None = None,
@@ -68,12 +67,12 @@ class SwarmConnection:
         waits: bool = False,
         admission: Admission | None = None,
     ) -> None:
-        """`kind`, `model`, `sampling`: what other nodes are told about this one. `rewards`: beside the verifier.
+        """`kind`, `model`: what other nodes are told about this one. `rewards`: beside the verifier.
         `limits`: by default those of `config`. `stages`: without them their questions are refused. `neighbours`: how
         many peers to listen to at the start. `on_notice`: hears the notices of all nodes, on a thread of its own.
         `waits`: nothing is admitted until `start` is called. `admission`: in place of one made of all this."""
         self.config, self.identity = config, identity
-        self.kind, self.model, self.sampling = kind, model, sampling
+        self.kind, self.model = kind, model
         self.swarm = config.network.name
         self.secret = secret_of(config)
         limits = limits or AdmissionLimits.of(config)
@@ -168,7 +167,7 @@ class SwarmConnection:
         self.admission.save(folder)
 
     def load(self, folder: Path) -> None:
-        self._intake.load(folder)
+        self.admission.load(folder)
 
     def status(self) -> dict[str, Any]:
         """The state of connection and admission as plain data. Times are seconds since 1970."""
@@ -223,8 +222,6 @@ class SwarmConnection:
             self.swarm,
             time.time(),
             context=self.secret.context,
-            model=self.model,
-            sampling=self.sampling,
             kind=self.kind,
             display_name=self.config.network.display_name,
         )

@@ -17,7 +17,6 @@ from shoal.membership.settings import public_name
 from shoal.protocols import Policy
 from shoal.rewards import Combined
 from shoal.tasks.create import create_stages
-from shoal.wire.rollouts import SamplingSettings
 
 JUDGES: Final = "shoal.judges"
 """Entry points of a node's side of judges: functions of addresses, identity, model, in_swarm and display_name."""
@@ -59,7 +58,6 @@ class LearnerConnection(SwarmConnection):
             identity,
             kind="program" if is_endpoint(policy.model[0]) else "model",
             model=model,
-            sampling=SamplingSettings(policy.temperature, policy.top_p, int(policy.max_completion_length)),
             rewards=rewards,
             limits=limits,
             stages=self.stages,

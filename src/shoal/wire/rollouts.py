@@ -25,10 +25,8 @@ MAX_BYTES = 1 << 20  # of an envelope; nodes accept less (`AdmissionLimits`), an
 MAX_FIELDS = 64  # keys of a map, unknown ones included
 MAX_COMPLETIONS, MAX_PARTS = 1024, 4096  # of a rollout, and of all its completions together
 VERSIONS = range(1, SCHEMA_VERSION + 1)  # of a statement with its rollout: several turns need 2, quotes 3
-MAX_NAME = 256  # characters of `model` and `tokenizer`
 
 Kind = Literal["model", "human", "program"]
-Name = Annotated[str, Meta(max_length=MAX_NAME)]
 
 
 class Malformed(ValueError):  # noqa: N818 (it is what a stranger sent, not a fault)
@@ -43,26 +41,13 @@ class NewerVersion(Exception):  # noqa: N818
         self.version = version
 
 
-class SamplingSettings(msgspec.Struct, frozen=True):
-    """How the completions were sampled."""
-
-    temperature: Annotated[float, Meta(ge=0, le=1e6)]
-    top_p: Annotated[float, Meta(gt=0, le=1)]
-    max_completion_length: Annotated[int, Meta(ge=1)]
-    """In tokens of the maker."""
-
-
 class Statement(SignedMessage, frozen=True):
     """What the maker of a rollout says and signs. No receiver needs the optional fields."""
 
     rollout: Rollout
-    model: Name | None = None
-    tokenizer: Name | None = None
-    """Part of the format; this program never sends it."""
-    sampling: SamplingSettings | None = None
     kind: Kind = "model"
     """What answered."""
-    display_name: Name | None = None
+    display_name: Annotated[str, Meta(max_length=256)] | None = None
     """What its owner calls the maker (`config.display_name`)."""
 
 
@@ -79,8 +64,6 @@ class _Key:
         self.name = name
 
 
-NIL = b"\xc0"
-
 _heads = msgspec.msgpack.Decoder(_Head)
 _statements = msgspec.msgpack.Decoder(Statement)
 _maps = msgspec.msgpack.Decoder(dict[_Key, msgspec.Raw], dec_hook=_Key)
@@ -94,15 +77,13 @@ def seal(
     now: float,
     *,
     context: bytes = b"",
-    model: str | None = None,
-    sampling: SamplingSettings | None = None,
     kind: Kind = "model",
     display_name: str | None = None,
 ) -> bytes:
     """The signed envelope of `rollout`. Its token ids, log-probabilities and observations stay here.
 
-    `now`: seconds since 1970. `context`: what a private swarm signs with it and never sends (`Secret.context`). A name
-    of a model that is too long is cut. Raises `ValueError` for more than `MAX_BYTES`, and for text that is no Unicode.
+    `now`: seconds since 1970. `context`: what a private swarm signs with it and never sends (`Secret.context`).
+    Raises `ValueError` for more than `MAX_BYTES`, and for text that is no Unicode.
     """
     rollout = rollout.public()
     statement = Statement(
@@ -111,8 +92,6 @@ def seal(
         key=identity.public,
         time=now,
         rollout=rollout,
-        model=model and model[:MAX_NAME],
-        sampling=sampling,
         kind=kind,
         display_name=display_name or None,
     )
@@ -173,8 +152,6 @@ def _check(statement: Statement) -> None:
 def _check_keys(data: bytes) -> None:
     """Raises `Malformed` if a map of a decoded statement repeats a key: decoders differ in which value they take."""
     statement = _fields(data)
-    if "sampling" in statement and bytes(statement["sampling"]) != NIL:
-        _fields(statement["sampling"])
     rollout = _fields(statement["rollout"])
     _fields(rollout["question"])
     for completion in _lists.decode(rollout["completions"]):

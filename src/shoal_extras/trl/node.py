@@ -155,6 +155,7 @@ class TRLNode:
                 opened.load(kept)
             elif opened.ranks.is_zero:
                 logger.warning("shoal: %s has no state of a node, so the pool is empty", self._resumed)
+        opened.start()
         return opened
 
 

@@ -26,7 +26,6 @@ from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.selection.levels import Levels
 from shoal.tasks import Tasks
-from shoal.wire.rollouts import SamplingSettings
 from shoal_extras.trl.checks import check_stop
 from shoal_extras.trl.learner import TrainerLearner, WholeGroups
 from shoal_extras.trl.policy import TrainerPolicy
@@ -111,18 +110,20 @@ class Opened:
         """The node's name and its place in the network."""
         config, identity, policy = self.config, Identity.load_or_create(identity_path()), self.policy
         self._stack.enter_context(only_node(identity_path(), config.network.name))
-        sampling = policy.sampling
         member = SwarmConnection(
             config,
             identity,
             model=public_name(policy.name),
-            sampling=SamplingSettings(sampling.temperature, sampling.top_p, sampling.max_completion_length),
             rewards=rewards,
             waits=True,
         )
         self._membership = self._stack.enter_context(closing(member))
-        member.start(self._tasks.identities, policy.control_strings())
         return identity.name, member
+
+    def start(self) -> None:
+        """What came in by the network is examined from now on: the node is what it was, if it goes on."""
+        if self._membership:
+            self._membership.start(self._tasks.identities, self.policy.control_strings())
 
     def batch(self, groups: int) -> list[Scored]:
         """`groups` scored rollouts to train on, own ones first. Shares all own ones. Raises `UserError` if no answer

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from fakes import question, rollout
 from test_network import until
@@ -24,15 +23,10 @@ class Gate:
 
     def __init__(self) -> None:
         self.open = threading.Event()
-        self.before: list[bytes] = []
-        """What a checkpoint knows."""
         self.peer = Peer(AdmissionLimits(), 0.0)
 
-    def admit(self, messages: list[tuple[str, bytes]]) -> list[Scored]:
-        return [self._scored(Rollout.decode(data)) for _, data in messages if data not in self.before]
-
-    def attribute(self, id: str, data: bytes) -> Claim | None:
-        return None if data in self.before else Claim(Rollout.decode(data), b"", self.peer)
+    def attribute(self, id: str, data: bytes) -> Claim:
+        return Claim(Rollout.decode(data), b"", self.peer)
 
     def examine(self, claim: Claim, patient: bool) -> tuple[Scored, float]:
         if claim.rollout.node == "slow":
@@ -40,9 +34,6 @@ class Gate:
                 raise SlowAnswers(0.1)
             self.open.wait()
         return self._scored(claim.rollout), 0.0
-
-    def load(self, folder: Path) -> None:
-        self.before = [rollout(node="ada", round=1).encode()]
 
     def _scored(self, one: Rollout) -> Scored:
         return Scored(one, question(1), (1.0, 0.0))
@@ -83,15 +74,6 @@ def test_what_waits_for_the_trainer_is_shared_by_makers() -> None:
         until(lambda: one.lost >= RECEIVED[0])
         counts = Counter(scored.rollout.node for scored in one.take())
         assert counts == {"ada": 1, "flood": RECEIVED[0]}
-
-
-def test_a_checkpoint_knows_what_came_before_it_was_read(tmp_path: Path) -> None:
-    with intake() as (one, _):
-        for round in (1, 2):
-            one.put("ada", rollout(node="ada", round=round).encode())
-        until(lambda: len(one._received) == 2)
-        one.load(tmp_path)
-        assert [scored.rollout.round for scored in one.take()] == [2]
 
 
 def test_messages_wait_until_the_node_s_own_model_is_known() -> None:

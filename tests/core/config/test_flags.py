@@ -25,6 +25,7 @@ FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT
 
 CHOSEN: dict[str, tuple[str, Any]] = {
     "network.transport": ("folder", "folder"),
+    "selection.rule": ("trusting", "trusting"),
     "tasks.answer": ("boxed", "boxed"),
     "tasks.partial_credit": ("true", True),
     "tasks.stages": ("decide", ["decide"]),

@@ -33,19 +33,19 @@ from shoal.wire.rollouts import (
     Envelope,
     Malformed,
     NewerVersion,
-    SamplingSettings,
     Statement,
     check_signature,
     open_envelope,
     seal,
 )
-from shoal.wire.signed import sign_message
+from shoal.wire.signed import ENCODER, sign_message
 
 GOLDEN = Path(__file__).parent / "golden"
 ADA = Identity(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 NOW = 1_800_000_000.25
 CONTEXT = bytes(range(100, 132))
-SAMPLING = SamplingSettings(0.7, 0.95, 256)
+SAMPLING = {"temperature": 0.7, "top_p": 0.95, "max_completion_length": 256}
+"""What earlier programs said of their decoding."""
 ASKED = "State the final answer to the following arithmetic problem: 5 + 4 ="
 """What the tasks of `pond` draw for this key in the swarm "reef", round 2, slot 1."""
 PLAIN = Rollout(
@@ -128,7 +128,7 @@ def future() -> bytes:
 
 def unknown_fields() -> bytes:
     """What a later program of this version may add, where it may."""
-    statement = plain_dict() | {"mood": {"happy": [1, 2.5, None]}, "sampling": {**vars_of(SAMPLING), "min_p": 0.1}}
+    statement = plain_dict() | {"mood": {"happy": [1, 2.5, None]}, "sampling": {**SAMPLING, "min_p": 0.1}}
     statement["rollout"] |= {"seconds": 1.5}
     statement["rollout"]["question"] |= {"difficulty": 3}
     statement["rollout"]["completions"][0] |= {"tool": None}
@@ -136,13 +136,16 @@ def unknown_fields() -> bytes:
     return packed(statement)
 
 
-def vars_of(value: msgspec.Struct) -> dict[str, Any]:
-    return msgspec.structs.asdict(value)
+def full() -> bytes:
+    """With all fields of this program and of earlier ones."""
+    stated = Statement(1, "reef", ADA.public, NOW, FULL)
+    earlier = {"model": "guppy", "tokenizer": "b1946ac9", "sampling": SAMPLING}
+    return packed(msgspec.msgpack.decode(ENCODER.encode(stated)) | earlier | {"kind": "program"})
 
 
 MAKERS: dict[str, Callable[[], bytes]] = {
     "plain": lambda: seal(PLAIN, ADA, "reef", NOW),
-    "full": lambda: stated(Statement(1, "reef", ADA.public, NOW, FULL, "guppy", "b1946ac9", SAMPLING, "program")),
+    "full": full,
     "private": lambda: seal(PLAIN, ADA, "reef", NOW, context=CONTEXT),
     "other-encoding": lambda: clumsy([(body := clumsy(plain_dict())), ADA.sign(DOMAIN + body)]),
     "unknown-fields": unknown_fields,
@@ -166,15 +169,14 @@ def test_no_golden_file_is_left_out() -> None:
 @pytest.mark.parametrize("name", ["plain", "private", "other-encoding", "unknown-fields"])
 def test_golden_files_of_the_plain_statement(name: str) -> None:
     statement, envelope = open_envelope((GOLDEN / f"{name}.bin").read_bytes())
-    sampling = SAMPLING if name == "unknown-fields" else None
-    assert statement == Statement(1, "reef", ADA.public, NOW, PLAIN, sampling=sampling)
+    assert statement == Statement(1, "reef", ADA.public, NOW, PLAIN)
     assert check_signature(envelope, statement) == (name != "private")
     assert check_signature(envelope, statement, CONTEXT) == (name == "private")
 
 
 def test_the_golden_file_with_all_fields() -> None:
     statement, envelope = open_envelope((GOLDEN / "full.bin").read_bytes())
-    assert statement == Statement(1, "reef", ADA.public, NOW, FULL, "guppy", "b1946ac9", SAMPLING, "program")
+    assert statement == Statement(1, "reef", ADA.public, NOW, FULL, "program")
     assert check_signature(envelope, statement)
 
 
@@ -283,11 +285,8 @@ rollouts = st.builds(
 options = st.fixed_dictionaries(
     {},
     optional={
-        "model": st.none() | st.text(max_size=256),
-        "tokenizer": st.none() | st.text(max_size=256),
+        "display_name": st.none() | st.text(max_size=256),
         "kind": st.sampled_from(["model", "human", "program"]),
-        "sampling": st.none()
-        | st.builds(SamplingSettings, st.floats(0, 10), st.floats(0.01, 1), st.integers(1, 2**40)),
     },
 )
 
@@ -303,12 +302,11 @@ def test_whatever_is_signed_comes_back(sent: Rollout, swarm: str, now: float, fi
 def test_what_stays_at_home() -> None:
     own = Completion((Part("4"),), FinishReason.stop, (52, 1), (1e-9, -1.0))
     sent = msgspec.structs.replace(PLAIN, completions=(own,))
-    data = seal(sent, ADA, "reef", NOW, model="m" * 1000)
+    data = seal(sent, ADA, "reef", NOW)
     statement, _ = open_envelope(data)
     assert b"token_ids" not in data
     assert b"logprobs" not in data
     assert statement.rollout.completions == (Completion.of("4"),)
-    assert statement.model == "m" * 256
     assert own.token_ids == (52, 1)
     assert own.logprobs == (1e-9, -1.0)
 
@@ -354,7 +352,7 @@ PATHS = [
     *(("rollout", "completions", 0, name) for name in ("parts", "finish_reason", "token_ids", "logprobs")),
     ("rollout", "completions", 0, "parts", 0),
     *(("rollout", "completions", 0, "parts", 0, name) for name in ("text", "mime", "data")),
-    *((name,) for name in ("model", "tokenizer", "sampling", "kind")),
+    *((name,) for name in ("kind", "display_name")),
 ]
 
 
@@ -416,15 +414,8 @@ WRONG: dict[str, tuple[tuple[Any, ...], Any]] = {
     "logprob is -inf": (("rollout", "completions", 0, "logprobs"), [-1.0, -math.inf]),
     "logprob is inf": (("rollout", "completions", 0, "logprobs"), [math.inf]),
     "logprob as text": (("rollout", "completions", 0, "logprobs"), ["-1"]),
-    "long model": (("model",), "m" * 257),
-    "model as number": (("model",), 3),
-    "long tokenizer": (("tokenizer",), "t" * 257),
-    "sampling without all": (("sampling",), {"temperature": 1.0}),
-    "temperature is NaN": (("sampling",), {**vars_of(SAMPLING), "temperature": math.nan}),
-    "temperature is infinite": (("sampling",), {**vars_of(SAMPLING), "temperature": math.inf}),
-    "top_p of 0": (("sampling",), {**vars_of(SAMPLING), "top_p": 0.0}),
-    "top_p above 1": (("sampling",), {**vars_of(SAMPLING), "top_p": 1.1}),
-    "no length": (("sampling",), {**vars_of(SAMPLING), "max_completion_length": 0}),
+    "long display name": (("display_name",), "m" * 257),
+    "display name as number": (("display_name",), 3),
     "other kind": (("kind",), "fish"),
     "kind of None": (("kind",), None),
 }
@@ -540,7 +531,7 @@ def repeated(path: tuple[Any, ...]) -> bytes:
     def after(path: tuple[Any, ...] | None, step: Any) -> tuple[Any, ...] | None:
         return path[1:] if path and path[0] == step else None
 
-    statement = plain_dict() | {"sampling": vars_of(SAMPLING)}
+    statement = plain_dict()
     statement["rollout"]["completions"][0]["finish_reason"] = "stop"  # in full, as a default that was written out
     return signed(build(statement, path))
 
@@ -549,7 +540,6 @@ def repeated(path: tuple[Any, ...]) -> bytes:
     "path",
     [
         (),
-        ("sampling",),
         ("rollout",),
         ("rollout", "question"),
         ("rollout", "completions", 0),

@@ -45,7 +45,7 @@ def test_an_outsider_sees_neither_names_nor_ids_nor_texts(tmp_path: Path) -> Non
             until(lambda: ada.listens_to(bob) and bob.listens_to(ada))
             who = Who("ada")
             sent = drawn_rollout(who, 1, 0, ["a very private answer"], TASKS)
-            ada._seal = lambda one: seal(one, who, "lagoon", time.time(), context=secret.context, model="Qwen/Private")
+            ada._seal = lambda one: seal(one, who, "lagoon", time.time(), context=secret.context)
             ada.share([sent])
             lesson = Lesson("otter", 1, 0, "private_task")
             notice = Notice(1, "lagoon", who.public, time.time(), 1, "Qwen/Private", learned=(lesson,))
