@@ -1,7 +1,5 @@
 """What a node accepts from strangers at most, and why it refuses."""
 
-import functools
-import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -97,19 +95,3 @@ class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.value)
         self.reason = reason
-
-
-@functools.lru_cache(maxsize=4096)
-def address_of(host: str) -> str:
-    """The address that limits count `host` as: for IPv6 its network of 64 bits, which a household or server has."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped:
-        return str(address.ipv4_mapped)
-    if address.is_loopback:
-        return str(address)
-    return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)

@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from shoal.admission.limits import address_of
+from shoal_host.addresses import address_of
 from shoal_host.judge import reports
 from shoal_host.judge.messages import MAX_BYTES, Envelope, Malformed, Refusal, encode
 from shoal_host.judge.rules import Reason, Refused

@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from shoal.admission.limits import address_of
 from shoal.errors import UserError
 from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions
+from shoal_host.addresses import address_of
 from shoal_host.relay.forwarder import Limits
 from shoal_host.relay.relay import Relay, RelayOptions
 

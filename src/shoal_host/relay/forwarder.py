@@ -23,8 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shoal.admission.limits import address_of
 from shoal.transports.zenoh.session import TransportOptions, cannot_listen
+from shoal_host.addresses import address_of
 from shoal_host.relay.zenoh_fields import Unreadable
 from shoal_host.relay.zenoh_wire import NoClient, Reader
 

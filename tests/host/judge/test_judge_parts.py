@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.admission.limits import address_of
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.tasks import Tasks
+from shoal_host.addresses import address_of
 from shoal_host.judge.fair_thread import FairThread
 from shoal_host.judge.questions import Questions, read_secret
 from shoal_host.judge.scoring import Scoring
