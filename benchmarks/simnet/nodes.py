@@ -163,7 +163,7 @@ class SimNode:
         prefix = find_region(ask, random_branch(self.random), ENOUGH * self.neighbours.missing)
         peers = self.net.ask(prefix, self)
         giving = [id for id in peers if self.net.nodes[id].round]
-        self.neighbours.found(prefix, giving, peers, now)
+        self.neighbours.found(giving, peers, now)
         self.searched = now
         longest = LONGEST if self.neighbours.known else ALONE
         self.pause = PAUSE if peers - apart else min(2 * self.pause, longest)

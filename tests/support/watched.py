@@ -41,8 +41,6 @@ STATUS: dict[str, Any] = {
         "swarm": "reef",
         "private": False,
         "links": 1,
-        "shard": "",
-        "region": "",
     },
     **{"peers": 0, "neighbours": [], "wanted": 8, "note": "", "silo_since": None, "faults": 0},
     **{"received": FLOW, "sent": FLOW, "pool": {"rollouts": 0, "live": 0, "wanted": 4}},

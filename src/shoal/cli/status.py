@@ -95,8 +95,6 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         row("state", f"in touch, {status['links']} link{'s' * (status['links'] != 1)}")
         if status["note"]:
             row("note", status["note"])
-    if status.get("shard"):
-        row("shards", f"own {status['shard']}; looks at {status['region'] + '*' if status['region'] else 'all'}")
     wants = f" (wants {status['wanted']})" if status["wanted"] else ""
     row("peers", f"{status['peers']} there, listening to {len(status['neighbours'])}{wants}")
     for name, flow in (("in", received), ("out", sent)):

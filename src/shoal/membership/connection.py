@@ -183,8 +183,6 @@ class SwarmConnection:
             "private": self.secret.private,
             "id": self.identity.id,
             "name": self.identity.name,
-            "shard": here.shard,
-            "region": here.region,
             "peers": here.peers,
             "neighbours": self._named(here.neighbours),
             "wanted": here.wanted,

@@ -97,8 +97,6 @@ class Status(msgspec.Struct):
     pool: InPool
     admission: Admitted
     dropped: dict[str, Count] = {}
-    shard: str = ""
-    region: str = ""
     display_name: str = ""
     ended: bool = False
     """Whether this is the last one, of a node that ended in order."""
@@ -123,10 +121,9 @@ def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
     """A status in a few lines, for the display of a run. `share`: other nodes' share of the gradient."""
     received, sent = status["received"], status["sent"]
     refused = reasons(all_refused(status), 3)
-    region = "" if not status.get("shard") else f" in {status['region']}*" if status["region"] else " in all shards"
     parts = [
-        f"swarm {status['swarm']} as {status['name']}: {status['peers']} peer{'s' * (status['peers'] != 1)}"
-        f"{region}, listening to {len(status['neighbours'])}",
+        f"swarm {status['swarm']} as {status['name']}: {status['peers']} peer{'s' * (status['peers'] != 1)}, "
+        f"listening to {len(status['neighbours'])}",
         f"in {received['messages_per_second']:.1f}/s ({size(received['bytes_per_second'])}/s), "
         f"out {sent['messages_per_second']:.1f}/s; {status['admission']['admitted']} admitted"
         + (f", refused: {refused}" if refused else ""),

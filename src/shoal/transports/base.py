@@ -82,9 +82,6 @@ class Presence:
     """What the user should mend."""
     wanted: int = 0
     """How many nodes it would listen to."""
-    shard: str = ""
-    region: str = ""
-    """Where this node is found, and where it looks for others (Zenoh)."""
 
 
 class Transport(ABC):

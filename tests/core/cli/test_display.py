@@ -88,7 +88,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_column_is_cut(width: int, nod
     display.example({"node": names[0], "question": "wide 漢字 " * 60, "completion": "so " * 900, "reward": 0.5})
     display.status("asking held-out questions (128 of 131072), as often as the time allows")
     display.note("stopping after this round (Ctrl-C again: back to the last checkpoint); " * 2)
-    display.panel(["swarm reef as amber-otter-of-the-north: 12 peers in all shards, listening to 12 " * 2])
+    display.panel(["swarm reef as amber-otter-of-the-north: 12 peers, listening to 12 " * 2])
     text = text_of(display, width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     assert len(text.splitlines()) < 24 or width < 60

@@ -186,7 +186,7 @@ def test_two_peers_share(two: tuple[Link, Link]) -> None:
     assert ada.seed_key == (SWARM, ada.identity.id)
     status = bob.status()
     assert json.loads(json.dumps(status)) == status
-    assert (status["silo"], status["note"], status["peers"], status["region"]) == (False, "", 1, "")
+    assert (status["silo"], status["note"], status["peers"]) == (False, "", 1)
     assert (status["sent"]["messages"], status["received"]["messages"]) == (1, 3)
     assert (status["faults"], bob.refused) == (0, 0)
     assert {id for id, _ in bob.gate.given} == {ada.identity.id}  # and nothing that a sender could make up

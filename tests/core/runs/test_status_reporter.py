@@ -23,7 +23,7 @@ class Member:
     def status(self) -> dict[str, Any]:
         return {
             "time": time.time(), "name": "calm-otter-1a2b", "id": "1a2b" * 16, "swarm": "reef", "private": False,
-            "links": 1, "shard": "a1", "region": "", "peers": 1, "neighbours": [], "wanted": 14, "note": "",
+            "links": 1, "peers": 1, "neighbours": [], "wanted": 14, "note": "",
             "silo_since": None, "warning": "", "faults": 0, "received": FLOW, "sent": FLOW,
             "admission": {"admitted": 3, "refused": {}, "peers": []},
         }  # fmt: skip

@@ -41,7 +41,7 @@ def ids(number: int) -> list[str]:
 def make(found: int = 20, **options: int) -> Neighbours:
     """Neighbours that have just found so many peers, all with something to give."""
     neighbours = Neighbours(make_id(0), Random(1), **options)
-    neighbours.found("", ids(found), [], 0.0)
+    neighbours.found(ids(found), [], 0.0)
     return neighbours
 
 
@@ -60,7 +60,7 @@ def live_through(
     for round in range(rounds):
         now = round * seconds
         if neighbours.missing:
-            neighbours.found("", there, [], now)
+            neighbours.found(there, [], now)
         chosen = neighbours.choose(now)
         for id in chosen:
             neighbours.asked(id)
@@ -116,7 +116,7 @@ SWARM = [(id, shard_of(id)) for id in ids(3000)]
 
 def test_it_listens_to_as_many_as_wanted_and_never_to_itself() -> None:
     neighbours = Neighbours(make_id(0), Random(1))
-    neighbours.found("", [make_id(0), *ids(20)], [make_id(0)], 0)
+    neighbours.found([make_id(0), *ids(20)], [make_id(0)], 0)
     assert len(neighbours.choose(0)) == 8
     assert neighbours.choose(1) == neighbours.choose(2)  # and keeps to them
     assert make_id(0) not in neighbours.known
@@ -131,7 +131,7 @@ def test_another_swarm_size_another_choice_but_the_same_for_the_same_seed() -> N
 def test_those_who_have_something_to_give_come_first() -> None:
     neighbours = Neighbours(make_id(0), Random(1))
     giving = ids(40)[:5]
-    neighbours.found("", giving, ids(40), 0)
+    neighbours.found(giving, ids(40), 0)
     chosen = neighbours.choose(0)
     assert set(giving) < chosen
     assert len(chosen) == 8
@@ -229,7 +229,7 @@ def test_those_gone_keep_their_place_until_somebody_can_take_it() -> None:
     assert neighbours.choose(1e6) == chosen  # the relay is down, nobody is there
     assert neighbours.missing
     newcomer = make_id(99)
-    neighbours.found("", [newcomer], [], 1e6)
+    neighbours.found([newcomer], [], 1e6)
     now = neighbours.choose(1e6)
     assert newcomer in now
     assert len(now & chosen) == 7
@@ -242,7 +242,7 @@ def test_who_brings_something_is_there_although_no_answer_comes() -> None:
     for id in chosen:
         neighbours.credit(id)
     go_silent(neighbours, *chosen)
-    neighbours.found("", ids(40), [], 1)
+    neighbours.found(ids(40), [], 1)
     assert neighbours.choose(1) == chosen
     for _ in range(BARREN + 1):
         neighbours.need(live=6, wanted=4)
@@ -284,7 +284,7 @@ def test_whatever_happens_the_bounds_hold(events: list[tuple[str, int]], seed: i
     for now, (what, number) in enumerate(events):
         if what == "f":
             found |= set(ids(number))
-            neighbours.found("", ids(number)[::2], ids(number), now * 4.0)
+            neighbours.found(ids(number)[::2], ids(number), now * 4.0)
         elif what == "+":
             neighbours.answered(make_id(number))
         elif what == "-":
@@ -322,7 +322,7 @@ def test_a_swarm_of_thousands_costs_each_node_the_same() -> None:
             return found
 
         prefix = find_region(ask, random_branch(random), ENOUGH * neighbours.missing)
-        neighbours.found(prefix, by_prefix[prefix], [], 0)
+        neighbours.found(by_prefix[prefix], [], 0)
         graph[id] = neighbours.choose(0)
         listeners.update(graph[id])
         assert not neighbours.missing

@@ -67,7 +67,7 @@ def test_in_the_status_of_a_node(
 
     status = {
         "time": time.time(), "name": "calm-otter-1a2b", "id": "1a2b" * 16, "swarm": "reef", "private": False,
-        "links": 1, "shard": "a1", "region": "", "peers": 1, "neighbours": [], "wanted": 14, "note": "",
+        "links": 1, "peers": 1, "neighbours": [], "wanted": 14, "note": "",
         "silo_since": None, "faults": 0, "received": FLOW, "sent": FLOW, "display_name": name,
         "pool": {"rollouts": 0, "live": 0, "wanted": 4},
         "admission": {"admitted": 3, "refused": {}, "peers": [peer | {"display_name": name}]},

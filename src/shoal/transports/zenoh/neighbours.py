@@ -84,8 +84,6 @@ class Neighbours:
         self.wanted = start
         self.least = least
         self.most = most
-        self.prefix = ""
-        """The region of the last search."""
         self.chosen: dict[str, Neighbour] = {}
         self.lacking = True
         """Whether the pool has too few rollouts."""
@@ -113,9 +111,9 @@ class Neighbours:
         """How many peers to search for: places that nobody of the last search can take."""
         return self.wanted if self._exhausted else max(0, self.wanted + self._mixing - len(self.chosen))
 
-    def found(self, prefix: str, giving: Iterable[str], others: Iterable[str], now: float) -> None:
-        """The result of a search: the region, the peers there with something to give, and those without."""
-        self.prefix, self._found, self._exhausted = prefix, now, False
+    def found(self, giving: Iterable[str], others: Iterable[str], now: float) -> None:
+        """The result of a search: the peers of a region with something to give, and those without."""
+        self._found, self._exhausted = now, False
         self._candidates = []
         for ids in (giving, others):
             each = sorted(set(ids) - self.chosen.keys() - {self.own} - set(self._candidates))

@@ -129,10 +129,10 @@ class Subscriptions:
             region.update((offer.id, offer) for offer in queries.survey(prefix) if offer.id not in apart)
             return set(region)
 
-        prefix = find_region(ask, random_branch(self._random), ENOUGH * missing)
+        find_region(ask, random_branch(self._random), ENOUGH * missing)
         giving = [id for id, offer in region.items() if offer.recent]
         with self.lock:
-            self.neighbours.found(prefix, giving, region, time.monotonic())
+            self.neighbours.found(giving, region, time.monotonic())
             alone = not self.neighbours.known
         self._pause = PAUSE if region else min(2 * self._pause, ALONE if alone else LONGEST)
 

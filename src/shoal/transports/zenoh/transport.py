@@ -18,7 +18,7 @@ import zenoh
 
 from shoal.admission.bounded import Newest
 from shoal.config.sections import NetworkConfig
-from shoal.transports.base import Channel, Presence, Transport, TransportContext, Unreachable, shard_of
+from shoal.transports.base import Channel, Presence, Transport, TransportContext, Unreachable
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import START, Neighbours
 from shoal.transports.zenoh.offers import OfferedRollouts
@@ -89,7 +89,7 @@ class ZenohTransport(Transport):
         links = len(self._session.info.links()) if self._session else 0
         subscriptions, here = self.subscriptions, self.subscriptions.neighbours
         with subscriptions.lock:
-            peers, wanted, region = len(here.known), here.wanted, here.prefix
+            peers, wanted = len(here.known), here.wanted
             neighbours = sorted(id for id, each in here.chosen.items() if each.there and links)
         if links and peers:
             self._trouble = ""
@@ -105,8 +105,6 @@ class ZenohTransport(Transport):
             trouble=trouble,
             warning=COPY if seen is not None and time.time() - seen < COPY_NOTED else "",
             wanted=wanted,
-            shard=shard_of(self.context.address),
-            region=region,
         )
 
     def close(self) -> None:
