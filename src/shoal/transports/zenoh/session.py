@@ -15,6 +15,7 @@ Measurements on eclipse-zenoh 1.10.2 decided the modes:
 - A client does not open while no relay answers (`Unreachable`: try again later). A peer does, and keeps trying.
 """
 
+import contextlib
 import json
 import re
 import socket
@@ -222,11 +223,13 @@ def tls_trouble(options: TransportOptions) -> str:
 
     Zenoh says only that it cannot connect, so this tries a handshake with Python's TLS. It may take some seconds.
     """
+    why = "this node's certificate is not accepted" if options.certificate else "it asks for a certificate"
     for endpoint in options.connect:
         protocol, _, where = endpoint.partition("/")
         host, _, port = where.rpartition(":")
         if protocol != "tls":
             continue
+        refusal = f"{endpoint} refuses this node: {why}"
         try:
             context = ssl.create_default_context(cafile=options.ca)
             if options.certificate and options.key:
@@ -235,36 +238,21 @@ def tls_trouble(options: TransportOptions) -> str:
             with (
                 socket.create_connection((host, int(port)), HANDSHAKE) as plain,
                 context.wrap_socket(plain, server_hostname=host) as link,
+                contextlib.suppress(TimeoutError),  # it keeps the connection
             ):
                 link.settimeout(HANDSHAKE)
-                if not _stays(link):
-                    return _refusal(endpoint, options)
+                if not link.recv(1):  # it judges a certificate only after the handshake
+                    return refusal
         except ssl.SSLEOFError:  # the relay is full, or refuses this address
             continue
         except ssl.SSLCertVerificationError as error:
             return f"the certificate of {endpoint} cannot be trusted ({error.verify_message})"
         except ssl.SSLError as error:
-            if "ALERT" in (error.reason or ""):
-                return _refusal(endpoint, options)
-            return f"{endpoint} does not speak TLS as this node does ({error.reason})"
+            ended = "ALERT" in (error.reason or "")
+            return refusal if ended else f"{endpoint} does not speak TLS as this node does ({error.reason})"
         except OSError:  # no relay there, or one that waits for more: TLS is not the problem
             continue
     return ""
-
-
-def _stays(link: ssl.SSLSocket) -> bool:
-    """Whether the other side keeps the connection: it judges a certificate only after the handshake."""
-    try:
-        return bool(link.recv(1))
-    except TimeoutError:
-        return True
-    except ConnectionError:
-        return False
-
-
-def _refusal(endpoint: str, options: TransportOptions) -> str:
-    own = "this node's certificate is not accepted" if options.certificate else "it asks for a certificate"
-    return f"{endpoint} refuses this node: {own}"
 
 
 def _any_address() -> str:
