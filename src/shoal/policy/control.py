@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import BPE
+
 SHORTEST = 3
 """Characters. What is shorter may be ordinary prose."""
 _BRACKETED = re.compile(r"<+[^<>\s]+>+|\[+[^\[\]\s]+\]+")
@@ -44,11 +47,12 @@ class ControlText:
     def __init__(self, strings: Iterable[str]) -> None:
         """Without `strings`, for a node without a tokenizer, it finds nothing."""
         self.strings = frozenset(strings)
-        self._pattern = re.compile(_alternation(self.strings)) if self.strings else None
+        self._finder = Tokenizer(BPE())  # without a vocabulary it sees these alone
+        self._finder.add_special_tokens([AddedToken(string, normalized=False) for string in sorted(self.strings)])
 
     def found(self, text: str) -> bool:
         """Whether `text` spells any of them."""
-        return self._pattern is not None and self._pattern.search(text) is not None
+        return bool(self._finder.encode(text).ids)
 
 
 def _ordinary(token: Any) -> bool:
@@ -63,28 +67,3 @@ def _is_marker(string: str) -> bool:
     return (
         len(string) >= SHORTEST and not any(c.isalnum() or c.isspace() for c in ends) and any(map(str.isalnum, string))
     )
-
-
-def _alternation(strings: Iterable[str]) -> str:
-    """A pattern for any of `strings`, built as a tree of their prefixes. A plain `a|b|c` would try one after another at
-    each place, and some tokenizers have six thousand."""
-    tree: dict[str, Any] = {}
-    for string in strings:
-        node = tree
-        for character in string:
-            node = node.setdefault(character, {})
-        node[""] = {}
-    return _pattern(tree)
-
-
-def _pattern(node: dict[str, Any]) -> str:
-    if "" in node:  # nothing longer need be sought
-        return ""
-    branches = []
-    for character, rest in node.items():
-        run = re.escape(character)
-        while len(rest) == 1 and "" not in rest:
-            [(character, rest)] = rest.items()
-            run += re.escape(character)
-        branches.append(run + _pattern(rest))
-    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

