@@ -233,10 +233,6 @@ def _gb(size: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.1f} s"
-        if seconds < 60
-        else f"{seconds / 60:.0f} min"
-        if seconds < 6000
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

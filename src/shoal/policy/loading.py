@@ -29,7 +29,7 @@ from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError, in_brief
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.fetch import resolve
-from shoal.policy.named import check_spelling, named
+from shoal.policy.named import check_spelling, named, nearest
 from shoal.policy.pictures import FAMILIES
 from shoal.policy.template import chat_template
 from shoal.policy.vision import Vision, attach_vision, vision_of
@@ -196,7 +196,7 @@ def _reason(name: str, error: Exception) -> str:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         return (
             f"no folder of this name here, and the Hugging Face Hub did not give it{offline}; "
-            "check the name and the network"
+            f"check the name and the network{nearest(Path(name))}"
         )
     return in_brief(error)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from huggingface_hub.errors import OfflineModeIsEnabled
+import torch
 
 from shoal.errors import UserError
 from shoal.policy.named import check_exists
@@ -18,11 +18,6 @@ from shoal.policy.named import check_exists
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "runs" / "one" / "node-1").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-
-    def no_network(*_: object, **__: object) -> None:
-        raise OfflineModeIsEnabled("no network in this test")
-
-    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", no_network)
     return tmp_path
 
 
@@ -35,13 +30,10 @@ def test_what_there_is_passes(name: str) -> None:
     ("name", "said"),
     [
         ("gupy", "did you mean 'guppy'?"),
-        ("runs/oen", "cannot be loaded: .* did you mean 'runs/one'?"),
         ("runs/one/node-2", "is no model: .* did you mean 'runs/one/node-1'?"),
         ("./rnus/one/node-1", "did you mean 'runs'?"),
         ("/nowhere/at/all", "is no model: give a Hugging Face name, a model folder or a .gguf file$"),
         ("one.gguf", "there is no file 'one.gguf'"),
-        ("somebody/something", "no folder of this name here"),
-        ("no name", "has no such names"),
     ],
 )
 def test_a_mistake_is_said_with_what_is_near(name: str, said: str) -> None:
@@ -49,9 +41,13 @@ def test_a_mistake_is_said_with_what_is_near(name: str, said: str) -> None:
         check_exists(name)
 
 
-def test_a_model_on_the_hub_passes_beside_a_folder_of_its_maker_s_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: None)
-    check_exists("runs/oen")
+def test_loading_says_what_the_hub_does_not_have_and_what_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shoal.policy.loading import load
+
+    check_exists("runs/oen")  # it may be on the Hub
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"cannot be loaded: no folder of this name here.* did you mean 'runs/one'[?]"):
+        load("runs/oen", torch.device("cpu"))
 
 
 @pytest.mark.parametrize("command", ["ask", "eval"])
