@@ -32,12 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
     with console.status("") as status:
-        from shoal.export.export import export, target_of  # torch, only now
+        from shoal.export.export import target_of  # torch, only now
+        from shoal.export.exported import Exported
         from shoal.export.story import source_of_export
 
         source = source_of_export(args.source)
         target = target_of(args.to, args.public)
-        written = export(source, target, args.merge, lambda text: status.update(Text(printable(text, 120))))
+        model = Exported.of(source, args.merge, lambda text: status.update(Text(printable(text, 120))))
+        written = target.write(model)
     for path in written:
         console.print(Text(printable(path)))
     print_next(console, _next(written, source.run))

@@ -21,7 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineMod
 from shoal import __version__
 from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.evaluation.pass_at_k import Estimate
-from shoal.export.story import Maker, Measured, Story
+from shoal.export.story import Maker, Story
 from shoal.policy.fetch import is_intact
 from shoal.policy.named import NAMED, NamedModel
 from shoal.untrusted import encodable, printable, read_regular
@@ -104,18 +104,23 @@ def card_of(
 ) -> str:
     """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model. `sees`:
     whether it is shown pictures."""
+    tags = ["shoal", *(["reinforcement-learning", "grpo"] if story else []), *(["gguf"] if library == "gguf" else [])]
     data = ModelCardData(
         license=origin.licence or None,
         base_model=origin.hub or None,
         library_name=library if library != "gguf" else None,
         pipeline_tag="image-text-to-text" if sees else "text-generation",
-        tags=[
-            "shoal",
-            *(["reinforcement-learning", "grpo"] if story else []),
-            *(["gguf"] if library == "gguf" else []),
-        ],
+        tags=tags,
     )
-    parts = [f"# {escaped(name)}", *(_told(story, origin) if story else _written(origin))]
+    licence = f"Licence of the {'base' if story else 'model'}: " + (
+        f"{escaped(origin.licence)}." if origin.licence else "unknown. Find it out before you pass the model on."
+    )
+    parts = [f"# {escaped(name)}"]
+    if story is None:
+        parts += [f"Written by [shoal]({HOME}) {__version__}, which knows of no training of it.", licence]
+    else:
+        parts += [_made(story, origin), licence, "## Held-out pass@1", *_figures(story), "## What the swarm gave"]
+        parts += [*_swarm(story.own, story.makers), "## How to repeat it", *_settings(story)]
     return encodable(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n")
 
 
@@ -132,39 +137,25 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
-def _told(story: Story, origin: Origin) -> Iterator[str]:
+def _made(story: Story, origin: Origin) -> str:
     config = story.config
     base = f"[{escaped(origin.hub, 100)}](https://huggingface.co/{origin.hub})" if origin.hub else escaped(story.base)
     base += f" ({escaped(origin.title)})" if origin.title else ""
     swarm = "in a swarm of many machines" if story.joined else f"as one of {config.round.nodes} nodes on one machine"
-    yield (
+    return (
         f"{base}, trained {swarm} by [shoal]({HOME}) {__version__}: collective reinforcement learning, in which nodes "
         f"share the text of what they tried. In each update it learned from up to {config.round.local} rollouts of its "
         f"own and {config.round.peers} of others."
     )
-    yield _licence(origin, "base")
-    yield "## Held-out pass@1"
-    yield from _figures(story)
-    yield "## What the swarm gave"
-    yield from _swarm(story.own, story.makers)
-    yield "## How to repeat it"
+
+
+def _settings(story: Story) -> Iterator[str]:
     yield "Save this as `run.toml`. Paths and addresses are left out, or cut to their last part: put in your own."
     yield fenced(story.settings[:SETTINGS], "toml")
     if story.joined:
         yield "`shoal join ADDRESS --config run.toml` starts such a node; its peers will give other rollouts."
     else:
-        yield f"`shoal run --config run.toml{' --allow-code' if config.code else ''}` repeats the run."
-
-
-def _written(origin: Origin) -> Iterator[str]:
-    yield f"Written by [shoal]({HOME}) {__version__}, which knows of no training of it."
-    yield _licence(origin, "model")
-
-
-def _licence(origin: Origin, of: str) -> str:
-    if origin.licence:
-        return f"Licence of the {of}: {escaped(origin.licence)}."
-    return f"Licence of the {of}: unknown. Find it out before you pass the model on."
+        yield f"`shoal run --config run.toml{' --allow-code' if story.config.code else ''}` repeats the run."
 
 
 def _figures(story: Story) -> Iterator[str]:
@@ -177,7 +168,8 @@ def _figures(story: Story) -> Iterator[str]:
         yield f"It was not measured after round {first}."
         return
     rows = [
-        [_task(part), str(part.questions), _interval(part.before), _interval(part.after)] for part in story.held_out
+        [escaped(one.task) if one.task else "all", str(one.questions), _interval(one.before), _interval(one.after)]
+        for one in story.held_out
     ]
     if story.blind is not None:
         rows.append(["*answers that ignore the question*", "", "", f"{story.blind:.3f}"])
@@ -201,10 +193,6 @@ def _swarm(own: int, makers: Sequence[Maker]) -> Iterator[str]:
     total = sum(maker.rollouts for maker in makers)
     yield f"It learned from {own} rollouts of its own and {total} of {len(makers)} other node{'s' * (len(makers) > 1)}."
     yield _table(["from", "rollouts", "share of the gradient"], rows)
-
-
-def _task(part: Measured) -> str:
-    return escaped(part.task) if part.task else "all"
 
 
 def _interval(estimate: Estimate) -> str:

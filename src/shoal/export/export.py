@@ -2,11 +2,10 @@
 `shoal.exports`; shoal_extras has `gguf:`).
 
     target = target_of("gguf:model.Q8_0.gguf", public=False)
-    export(source_of_export("runs/one"), target, merge=False, say=print)
+    target.write(Exported.of(source_of_export("runs/one"), merge=False, say=print))
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -15,7 +14,6 @@ from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError
 from shoal.export.exported import Exported
 from shoal.export.hub import HubTarget
-from shoal.export.story import Source
 from shoal.export.writing import check_folder, new_folder
 
 GROUP: Final = "shoal.exports"
@@ -62,10 +60,3 @@ def target_of(text: str, public: bool) -> Target:
         raise UserError(f"'{text}' is nowhere to export to: write {forms} or a folder")
     check_folder(Path(text))
     return FolderTarget(Path(text))
-
-
-def export(source: Source, target: Target, merge: bool, say: Callable[[str], None]) -> list[str]:
-    """Writes the model to `target`, with a card. LoRA adapters stay adapters unless `merge`, but a GGUF file has none.
-
-    Returns what was written. Raises `UserError`; a failed upload may leave an empty repository on the Hub."""
-    return target.write(Exported.of(source, merge, say))

@@ -33,9 +33,7 @@ def new_folder(out: Path) -> Iterator[Path]:
     """A folder that becomes `out` if the block does not raise, and vanishes if it does. Raises `UserError`."""
     with scratch_beside(out) as scratch:
         yield scratch
-        for path in (*scratch.rglob("*"), scratch):
-            give_usual_rights(path)
-            sync(path)
+        keep(scratch)
         check_folder(out)  # meanwhile somebody may have written there
         scratch.replace(out)
 
@@ -45,12 +43,17 @@ def new_files(files: list[Path]) -> Iterator[Path]:
     """A folder whose files become `files`, which have the same names. Raises `UserError`."""
     with scratch_beside(files[0]) as scratch:
         yield scratch
-        for path in scratch.iterdir():
-            give_usual_rights(path)
-            sync(path)
+        keep(scratch)
         check_files(files)
         for file in reversed(files):
             (scratch / file.name).replace(file)
+
+
+def keep(scratch: Path) -> None:
+    """Makes the disk keep a folder, which anybody may read."""
+    for path in (*scratch.rglob("*"), scratch):
+        give_usual_rights(path)
+        sync(path)
 
 
 @contextmanager
@@ -73,12 +76,8 @@ def write_errors(out: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except OSError as error:
-        raise UserError(f"cannot write '{out}': {DISK_FULL if _is_full(out, error) else reason(error)}") from error
     except Exception as error:  # saving raises errors of its own, which do not say that the disk is full
-        raise UserError(f"cannot write '{out}': {DISK_FULL if _is_full(out, error) else in_brief(error)}") from error
-
-
-def _is_full(out: Path, error: Exception) -> bool:
-    existing = next(parent for parent in out.absolute().parents if parent.exists())
-    return is_full(error) or shutil.disk_usage(existing).free < 1 << 20
+        existing = next(parent for parent in out.absolute().parents if parent.exists())
+        full = is_full(error) or shutil.disk_usage(existing).free < 1 << 20
+        why = DISK_FULL if full else reason(error) if isinstance(error, OSError) else in_brief(error)
+        raise UserError(f"cannot write '{out}': {why}") from error

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import torch
 
-from shoal.config.names import DATA
 from shoal.config.policy import default_learning_rate, is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -28,9 +27,7 @@ from shoal.rollout import Message, Question, seed_of
 from shoal.runs.machine import check_memory, place_rank, use_threads
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal.tasks.create import is_of_reasoning_gym
 from shoal.tasks.draw import QuestionFailed
-from shoal.tasks.suites import specs_of
 
 
 def make_nodes(
@@ -146,42 +143,24 @@ def sampling_of(config: Config) -> Sampling:
 def check_questions(config: Config, policies: Sequence[LanguagePolicy]) -> None:
     """Raises `UserError` if a task shows pictures and a model reads text alone, or if a model cannot read the longest
     question of a data set."""
-    _check_pictures(config, policies)
-    _check_lengths(config, policies)
-
-
-def _check_pictures(config: Config, policies: Sequence[LanguagePolicy]) -> None:
-    if all(policy.lm.vision for policy in policies) or all(
-        is_of_reasoning_gym(spec.name) or spec.name == DATA for spec in specs_of(config.tasks)
-    ):
-        return
     tasks = Tasks(config.tasks)
     for label in tasks.labels:
         with contextlib.suppress(QuestionFailed):  # a run goes on without such questions, and says so
             question = tasks.made(label, 0, 0)
             for policy in policies:
                 policy.prompt_ids(question)  # which says what is wrong
+    for label, questions in tasks.longest().items():
+        for policy in policies:
+            _check_length(policy, label, max(questions, key=lambda question: len(policy.prompt_ids(question))))
 
 
-def _check_lengths(config: Config, policies: Sequence[LanguagePolicy]) -> None:
-    if not policies or all(spec.name != DATA for spec in config.tasks.sources):
-        return
-    longest = Tasks(config.tasks).longest()
-    for policy in policies:
-        for label, questions in longest.items():
-            _check_length(policy, label, questions)
-
-
-def _check_length(policy: LanguagePolicy, label: str, questions: Sequence[Question]) -> None:
-    tokens, question = max(
-        ((len(policy.prompt_ids(question)), question) for question in questions), key=lambda found: found[0]
-    )
-    answer = policy.sampling.max_completion_length
+def _check_length(policy: LanguagePolicy, label: str, longest: Question) -> None:
+    tokens, answer = len(policy.prompt_ids(longest)), policy.sampling.max_completion_length
     room = policy.context - answer
     if tokens <= room:
         return
-    frame = len(policy.prompt_ids(msgspec.structs.replace(question, prompt=(Message("user", "?"),))))
-    characters = sum(len(message.content) for message in question.prompt)
+    frame = len(policy.prompt_ids(msgspec.structs.replace(longest, prompt=(Message("user", "?"),))))
+    characters = sum(len(message.content) for message in longest.prompt)
     fit = max(0, room - frame) * characters // max(1, tokens - frame) * 9 // 10
     leave = f"leave longer rows out (most_characters = {fit}), or " if fit else ""
     raise UserError(

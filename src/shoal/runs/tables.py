@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -146,28 +145,23 @@ def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tupl
     """How many own rollouts `node` learned from up to the round `last`; and every other maker's name, number of
     rollouts and mean share of the gradient over the rounds that had an update, the largest first. Raises `UserError`
     for files that are no tables."""
-    rounds, newest = 0, None
+    rounds: set[int] = set()
     counts: Counter[tuple[str, bool]] = Counter()
-    totals: dict[tuple[str, bool], float] = {}
+    totals: Counter[tuple[str, bool]] = Counter()
     for rows in rows_of(run, LEARNED, node, ["round", "node", "maker", "foreign", "gradient_share"]):
-        mine = rows.filter(pc.less_equal(rows["round"], last))
-        taught = sorted(mine.filter(mine["gradient_share"].is_valid())["round"].unique().to_pylist())
-        rounds += len(taught) - (taught[:1] == [newest])  # they stand in order
-        newest = taught[-1] if taught else newest
-        makers, foreign = mine["maker"], mine["foreign"].fill_null(False).to_numpy(zero_copy_only=False)
-        codes = 2 * (makers.indices.fill_null(-1).to_numpy() + 1) + foreign
-        shares = mine["gradient_share"].fill_null(0.0).to_numpy()
-        number_C, share_C = np.bincount(codes), np.bincount(codes, shares)
-        for code in map(int, number_C.nonzero()[0]):
-            name = makers.dictionary[code // 2 - 1].as_py() if code > 1 else ""
-            whose = name[:NAME], bool(code % 2)
-            counts[whose] += int(number_C[code])
-            totals[whose] = totals.get(whose, 0.0) + float(share_C[code])
-        if len(counts) > MAKERS:
-            raise UserError(f"{run / LEARNED} names more than {MAKERS:,} makers")
+        mine = rows.filter(pc.less_equal(rows["round"], last)).to_pandas(use_threads=False)
+        rounds |= set(mine["round"][mine["gradient_share"].notna()])
+        by_maker = mine.groupby(["maker", mine["foreign"].fillna(False).astype(bool)], observed=True)
+        for (maker, foreign), shares in by_maker["gradient_share"]:
+            counts[maker[:NAME], foreign] += len(shares)
+            totals[maker[:NAME], foreign] += shares.sum()
+        if len(counts) > MAKERS or len(rounds) > MOST:
+            raise UserError(f"{run / LEARNED} names more than {MAKERS:,} makers, or {MOST:,} rounds")
     own = sum(count for (_, foreign), count in counts.items() if not foreign)
     others = [
-        (maker, counts[maker, True], totals[maker, True] / max(1, rounds)) for maker, foreign in counts if foreign
+        (maker, count, float(totals[maker, True]) / max(1, len(rounds)))
+        for (maker, foreign), count in counts.items()
+        if foreign
     ]
     return own, sorted(others, key=lambda item: (-item[2], item[0]))
 
