@@ -86,14 +86,15 @@ class RunFolder:
                 made += (folder for folder in (path, *path.parents) if not folder.exists())
                 path.mkdir(parents=True, exist_ok=True)
             lock = locked(path)
-            try:
-                _check_free(path)  # another process may have been faster
-                write_atomically(path / CONFIG, json_safe(config_toml).encode())
-            except BaseException:
-                (path / LOCK).unlink()
-                lock.close()
-                raise
         except BaseException:
+            _remove_empty(made)
+            raise
+        try:
+            _check_free(path)  # another process may have been faster
+            write_atomically(path / CONFIG, json_safe(config_toml).encode())
+        except BaseException:
+            (path / LOCK).unlink()
+            lock.close()
             _remove_empty(made)
             raise
         return cls(path, lock, made)
@@ -209,12 +210,9 @@ class RunFolder:
 
     def _discard(self, made: Sequence[Path]) -> None:
         """Removes all that this run wrote, and the folders that were made for it."""
-        self._sweep()
-        for name in (*TABLES, CHECKPOINTS, TRACKERS):
-            shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (METRICS, CURVES, CONFIG, STATUS, WARNINGS, LOCK):
+        for entry in self.path.iterdir():
             with contextlib.suppress(OSError):  # it would hide the first error
-                (self.path / name).unlink()
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         _remove_empty(made)
 
     def _advice(self, full: bool) -> str:

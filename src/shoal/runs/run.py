@@ -51,6 +51,8 @@ class Run:
         self.held_out = HeldOut(nodes, self.record)
         self.saving = Saving(self.config.checkpoint_every, nodes.checkpoint_bytes)
         self._flushed = time.monotonic()
+        self._saved = 0.0
+        """Seconds of a checkpoint since the last round."""
         self._checkpointed = nodes.round if checkpoint else -1
         """The last round with a checkpoint."""
         if folder is not None and self.config.checkpoint_every:  # for the old checkpoint and the new one
@@ -89,8 +91,9 @@ class Run:
             round_metrics(node, result) | self._reward_parts(result)
             for node, result in zip(nodes, results, strict=True)
         ]
-        if saving := self.saving.unreported_seconds():
-            rows = [row | {"seconds/checkpoint": saving} for row in rows]
+        if self._saved:
+            rows = [row | {"seconds/checkpoint": self._saved} for row in rows]
+            self._saved = 0.0
         if self.held_out.is_due():
             figures = self.held_out.ask(stop) or [{} for _ in rows]
             rows = [row | of_node for row, of_node in zip(rows, figures, strict=True)]
@@ -138,12 +141,13 @@ class Run:
             if self.folder is not None:
                 self.folder.flush()
             return
-        if self.saving.is_long:
+        if self.saving.expected > 1:
             self.record.watch.status(f"writing a checkpoint ({nodes.checkpoint_bytes / 1e9:.1f} GB)")
         with self.saving.timed():
             if self.folder is not None:
                 self.folder.checkpoint(nodes.round, nodes.save)
         self.record.watch.status("")
+        self._saved += self.saving.expected
         self._checkpointed, self._flushed = nodes.round, time.monotonic()
 
 
@@ -163,32 +167,22 @@ class Saving:
         self.every = every
         self.seconds = 0.0
         """Of all checkpoints so far."""
-        self._last = expected_bytes / SPEED
+        self.expected = expected_bytes / SPEED
+        """Seconds of the next one."""
         self._clock = clock
         self._start = clock()
-        self._told = 0.0
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the next one is expected to take more than a second."""
-        return self._last > 1
 
     def is_due(self, round: int) -> bool:
         """Whether there should be a checkpoint after `round`. With "auto" there is one if it and the run's
         last one, which always comes, together take at most `SHARE` of the time."""
         if self.every != "auto":
             return self.every > 0 and round % self.every == 0
-        return self.seconds + 2 * self._last <= SHARE * (self._clock() - self._start)
+        return self.seconds + 2 * self.expected <= SHARE * (self._clock() - self._start)
 
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Around the writing of a checkpoint."""
         start = self._clock()
         yield
-        self._last = self._clock() - start
-        self.seconds += self._last
-
-    def unreported_seconds(self) -> float:
-        """The seconds since the last call."""
-        seconds, self._told = self.seconds - self._told, self.seconds
-        return seconds
+        self.expected = self._clock() - start
+        self.seconds += self.expected
