@@ -16,8 +16,9 @@ import msgspec
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, nearest
+from shoal.export.story import source_of_export
 from shoal.rollout import Message, Question, QuestionId
-from shoal.runs.folder import CHECKPOINTS, began_from, best_model, run_metrics
+from shoal.runs.folder import began_from
 
 if TYPE_CHECKING:
     from shoal.policy.endpoint import EndpointPolicy
@@ -36,12 +37,9 @@ class Contender:
 
 def of_run(run: Path, config: Config) -> list[Contender]:
     """A run's best model, and the one that it began from. `config`: of the run. Raises `UserError` if it has none."""
-    best = best_model(run, run_metrics(run))
-    if best is None:
-        raise UserError(f"{run} has no model yet: there is none in {run / CHECKPOINTS}")
-    round = best.parent.name.removeprefix("round-").lstrip("0") or "0"
-    found = [Contender(f"{best.name} after round {round}", str(best))]
-    began = began_from(config, best.name)
+    best = source_of_export(str(run))
+    found = [Contender(f"{best.node} after round {best.round}", best.model)]
+    began = began_from(config, best.node)
     if began in config.local_models:
         found.append(Contender(f"{began}, from which it began", began, optional=True))
     return found

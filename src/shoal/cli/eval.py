@@ -165,7 +165,7 @@ def _evaluation_object(
 ) -> dict[str, Any]:
     def estimates(task: str | None) -> dict[str, Any]:
         found = {f"pass@{k}": result.pass_at(k, task) for k in ks}
-        values = {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in found.items()}
+        values: dict[str, Any] = {name: vars(estimate) for name, estimate in found.items()}
         return values | {name: _share(result, shares, task) for name, shares in baselines.items()}
 
     return {

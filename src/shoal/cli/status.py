@@ -74,61 +74,59 @@ def gained(folder: Path, node: str) -> dict[str, Any]:
 def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     """The whole report. Texts in it cannot steer the terminal."""
     head = Table.grid(padding=(0, 2))
-
-    def row(name: str, text: str) -> None:
-        head.add_row(Text(name, "dim"), Text(printable(text, MAX_TEXT)))
-
-    age = now - status["time"]
-    received, sent, admission, got = status["received"], status["sent"], status["admission"], status["gained"]
-    row("node", f"{status['name']} ({status['id'][:16]}…)")
-    if display := harmless(status.get("display_name")):
-        head.add_row(Text("called", "dim"), Text(isolated(display)))
-    row("swarm", status["swarm"] + (" (private)" if status["private"] else ""))
-    row("folder", str(folder))
-    if status.get("ended", False):
-        row("state", f"ended {duration(age)} ago; all below is its last state")
+    age, at, got, admission = now - status["time"], shlex.quote(str(folder)), status["gained"], status["admission"]
+    ended = status.get("ended", False)
+    if ended:
+        state = f"ended {duration(age)} ago; all below is its last state"
     elif age > STALE:
-        row("state", f"not running: its last status is from {duration(age)} ago")
+        state = f"not running: its last status is from {duration(age)} ago"
     elif status["silo_since"]:
-        row("state", f"{status['note']} (for {duration(now - status['silo_since'])})")
+        state = f"{status['note']} (for {duration(now - status['silo_since'])})"
     else:
-        row("state", f"in touch, {status['links']} link{'s' * (status['links'] != 1)}")
-        if status["note"]:
-            row("note", status["note"])
+        state = f"in touch, {status['links']} link{'s' * (status['links'] != 1)}"
     wants = f" (wants {status['wanted']})" if status["wanted"] else ""
-    row("peers", f"{status['peers']} there, listening to {len(status['neighbours'])}{wants}")
-    for name, flow in (("in", received), ("out", sent)):
-        rates = f"{flow['messages_per_second']:.1f}/s ({size(flow['bytes_per_second'])}/s)"
-        row(name, f"{flow['messages']} ({size(flow['bytes'])}), {rates}; {flow['overflow']} replaced by newer ones")
-    row("pool", f"{status['pool']['rollouts']} rollouts, {status['pool']['live']} live; J = {status['pool']['wanted']}")
-    row("admitted", str(admission["admitted"]))
-    if status["faults"]:
-        row("errors", f"{status['faults']} of this program itself; its log has the first")
-    row("refused", reasons(all_refused(status)) or "nothing")
-    if got["external"] is not None:
-        row("gradient", f"{got['external']:.0%} from other nodes, mean over {got['rounds']} rounds with an update")
-    if got["held_out"]:
-        row("held-out", f"pass@1 {got['held_out'][0]:.3f} -> {got['held_out'][1]:.3f}")
-    for warning in status["warnings"]:
-        row("warning", warning)
-    at = shlex.quote(str(folder))
-    gone = age > STALE or status.get("ended", False)
-    row("next", f"goes on with it: shoal join --resume {at}" if gone else f"shows it live: shoal watch {at}")
+    pool = status["pool"]
+    rows = {
+        "node": f"{status['name']} ({status['id'][:16]}…)",
+        "called": isolated(display) if (display := harmless(status.get("display_name"))) else "",
+        "swarm": status["swarm"] + (" (private)" if status["private"] else ""),
+        "folder": str(folder),
+        "state": state,
+        "note": status["note"] if state.startswith("in touch") else "",
+        "peers": f"{status['peers']} there, listening to {len(status['neighbours'])}{wants}",
+        "in": _flow(status["received"]),
+        "out": _flow(status["sent"]),
+        "pool": f"{pool['rollouts']} rollouts, {pool['live']} live; J = {pool['wanted']}",
+        "admitted": str(admission["admitted"]),
+        "errors": f"{status['faults']} of this program itself; its log has the first" if status["faults"] else "",
+        "refused": reasons(all_refused(status)) or "nothing",
+        "gradient": ""
+        if got["external"] is None
+        else f"{got['external']:.0%} from other nodes, mean over {got['rounds']} rounds with an update",
+        "held-out": "pass@1 {:.3f} -> {:.3f}".format(*got["held_out"]) if got["held_out"] else "",
+    }
+    warnings = [("warning", warning) for warning in status["warnings"]]
+    gone = ended or age > STALE
+    step = f"goes on with it: shoal join --resume {at}" if gone else f"shows it live: shoal watch {at}"
+    for name, text in [*rows.items(), *warnings, ("next", step)]:
+        if text:
+            head.add_row(Text(name, "dim"), Text(text if name == "called" else printable(text, MAX_TEXT)))
     return Group(head, Text(), peers(admission["peers"], got["by_peer"], now))
 
 
+def _flow(flow: Mapping[str, Any]) -> str:
+    rates = f"{flow['messages_per_second']:.1f}/s ({size(flow['bytes_per_second'])}/s)"
+    return f"{flow['messages']} ({size(flow['bytes'])}), {rates}; {flow['overflow']} replaced by newer ones"
+
+
 def peers(known: Sequence[Mapping[str, Any]], shares: Mapping[str, float], now: float) -> Table:
-    """A row for each peer: what it sent, and its share of the gradient."""
+    """A row for each peer: what it sent, its share of the gradient, and what it calls itself."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("peer", no_wrap=True)
-    for name in ("admitted", "gradient", "weight", "last"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("peer", "admitted", "gradient", "weight", "last"):
+        table.add_column(name, justify="left" if name == "peer" else "right", no_wrap=True)
     table.add_column("refused")
-    shown = known[:MAX_PEERS]
-    called = [isolated(harmless(peer.get("display_name"))) for peer in shown]
-    if any(called):
-        table.add_column("called")  # the last one: a name may go from right to left
-    for peer, display in zip(shown, called, strict=True):
+    table.add_column("called")  # the last one: a name may go from right to left
+    for peer in known[:MAX_PEERS]:
         muted = f"muted for {duration(peer['muted'])}; " if peer["muted"] else ""
         share = shares.get(peer["name"], 0.0)
         table.add_row(
@@ -138,7 +136,7 @@ def peers(known: Sequence[Mapping[str, Any]], shares: Mapping[str, float], now: 
             f"{peer['weight']:.2f}",
             duration(now - peer["last"]),
             Text(printable(muted + reasons(peer["refused"]), MAX_TEXT)),
-            *([Text(display)] if any(called) else []),
+            Text(isolated(harmless(peer.get("display_name")))),
         )
     if len(known) > MAX_PEERS:
         table.add_row(Text(f"{len(known) - MAX_PEERS} more", "dim"))

@@ -85,15 +85,5 @@ def _table(found: Mapping[str, Validated]) -> Table:
 
 
 def _object(one: Validated) -> dict[str, Any]:
-    return {
-        "questions": one.questions,
-        "answered": one.answered,
-        "gold": one.gold,
-        "wrong": [
-            {"question": w.question.shown, "answer": w.answer, "score": w.score, "why": w.why}
-            for w in one.wrong[:SHOWN]
-        ],
-        "constant": one.constant,
-        "constant_answer": one.constant_answer,
-        "others": one.others,
-    }
+    wrong = [vars(each) | {"question": each.question.shown} for each in one.wrong[:SHOWN]]
+    return vars(one) | {"gold": one.gold, "wrong": wrong}

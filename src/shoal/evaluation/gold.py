@@ -94,9 +94,8 @@ def _validated(task: Task, form: str, questions: Sequence[Question], verifier: V
     common = [answer for answer, _ in Counter(answers).most_common(COMMON)]
     nexts = answers[1:] + answers[:1]
     items = [(q.id, [answer, other, *common]) for (q, answer), other in zip(known, nexts, strict=True)]
-    tried = [_tried(verifier, question, answer) for question, answer in known]
-    wrong = [one for one in tried if one.score < 1]
     scores = verifier.score(items)
+    wrong = [_tried(verifier, *one) for one, row in zip(known, scores, strict=True) if row[0] < 1]
     shares = [sum(row[2 + place] >= 1 for row in scores) / len(known) for place in range(len(common))]
     best = max(range(len(common)), key=shares.__getitem__)
     others = sum(row[1] >= 1 for row in scores) / len(known) if len(known) > 1 else None
@@ -104,6 +103,7 @@ def _validated(task: Task, form: str, questions: Sequence[Question], verifier: V
 
 
 def _tried(verifier: Verifier, question: Question, answer: str) -> Tried:
+    """Scores it by itself, which tells why."""
     before = verifier.failures.copy()
     [[score]] = verifier.score([(question.id, [answer])])
     return Tried(question, answer, score, next(iter(verifier.failures - before), ""))
