@@ -3,7 +3,7 @@
     shoal run --selection own_selection:Instructive      # in this folder
     python own_selection.py
 
-This one sends the two rollouts of a round from which there is most to learn, and prefers others' rollouts of tasks
+This one sends the two rollouts of a round from which there is most to learn, and prefers peers' rollouts of tasks
 that this node solves half of the time: sampling for learnability (arXiv 2408.15099, arXiv 2502.12272). Neither did
 better than shoal's own selection on the tasks of docs/studies, so they are an example and no setting.
 """
@@ -38,9 +38,9 @@ class Instructive:
         live = [scored for scored in pool.candidates() if scored.live]
         random = Random(seed)
         live.sort(key=lambda scored: random.random() ** (1 / self._learnability(scored)), reverse=True)
-        foreign = live[:J]
-        pool.remove(foreign)
-        return [*local[:I], *(scored.as_peer() for scored in foreign)]
+        peers = live[:J]
+        pool.remove(peers)
+        return [*local[:I], *(scored.as_peer() for scored in peers)]
 
     def on_update(self, result: shoal.UpdateResult) -> None: ...
 

@@ -2,7 +2,7 @@
 
     python examples/swarm_loop.py
 
-Runs in about a minute on two cores. `shoal.Node` and `shoal.run` add: others' rollouts in place of zero-variance
+Runs in about a minute on two cores. `shoal.Node` and `shoal.run` add: peers' rollouts in place of zero-variance
 ones, strangers on a network, checkpoints, charts, worker processes. The paper is arXiv 2509.08721.
 """
 
@@ -13,12 +13,12 @@ from statistics import fmean
 
 import shoal
 
-I, J, G, ROUNDS = 4, 4, 8, 30  # own rollouts, others' rollouts, completions for each question
+I, J, G, ROUNDS = 4, 4, 8, 30  # own rollouts, peers' rollouts, completions for each question
 SUITE = shoal.TasksConfig(suite="pond")
 
 
 class Node:
-    """A model of its own, a pool of what others shared, and a place in the swarm."""
+    """A model of its own, a pool of what peers shared, and a place in the swarm."""
 
     def __init__(self, name: str, tasks: shoal.Tasks, verifier: shoal.Verifier, swarm: shoal.MemorySwarm) -> None:
         self.name = name
@@ -42,12 +42,12 @@ class Node:
         self.place.share(rollouts)
 
     def learn(self, round: int) -> None:
-        """Scores what others shared with its own verifier, and takes a step on I own and J foreign rollouts."""
+        """Scores what peers shared with its own verifier, and takes a step on I of its own and J of its peers'."""
         self.pool += [scored for scored in self.scorer.score(self.place.receive()) if scored.live]
         random = Random(hash_of(self.name, round))
-        foreign = random.sample(self.pool, min(J, len(self.pool)))
-        self.pool = [scored for scored in self.pool if scored not in foreign][-64:]
-        self.learner.update(self.local + [scored.as_peer() for scored in foreign])
+        peers = random.sample(self.pool, min(J, len(self.pool)))
+        self.pool = [scored for scored in self.pool if scored not in peers][-64:]
+        self.learner.update(self.local + [scored.as_peer() for scored in peers])
 
 
 def hash_of(name: str, round: int) -> int:

@@ -28,7 +28,7 @@ def main(connect: list[str]) -> list[dict[str, Any]]:
         output_dir="trl-swarm",
         max_steps=STEPS,
         num_generations=8,  # G, the same for all nodes
-        per_device_train_batch_size=64,  # 8 groups of 8: at most 4 of them others'
+        per_device_train_batch_size=64,  # 8 groups of 8: at most 4 of them peers'
         max_completion_length=16,
         learning_rate=2e-4,
         use_cpu=True,

@@ -227,7 +227,7 @@ class Learner(Stateful, Protocol):
     """What changes a policy."""
 
     def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
-        """One update on own and foreign rollouts. `seed` decides whatever is random in it."""
+        """One update on own and peers' rollouts. `seed` decides whatever is random in it."""
         ...
 
 

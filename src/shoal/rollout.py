@@ -6,7 +6,7 @@
     assert Rollout.decode(rollout.encode()) == rollout
 
 A **rollout** is one question with the group of completions that one node gave it: the unit of sharing, and of the
-I (own) and J (foreign) of swarm sampling. It carries text, never tokens, rewards or weights: a receiver makes those
+I (own) and J (peers') of swarm sampling. It carries text, never tokens, rewards or weights: a receiver makes those
 itself.
 """
 
@@ -256,7 +256,7 @@ class Scored(msgspec.Struct, frozen=True):
         return sum(self.rewards) / len(self.rewards)
 
     def as_peer(self) -> Scored:
-        """A copy marked as foreign."""
+        """A copy marked as a peer's."""
         return msgspec.structs.replace(self, from_peer=True)
 
 

@@ -14,11 +14,11 @@ class ExperimentConfig(Section):
     """Controls and attacks. An ordinary run has none."""
 
     source: Literal["swarm", "replay"] = "swarm"
-    """Where external rollouts come from. replay: the node's own of earlier rounds."""
+    """Where peers' rollouts come from. replay: the node's own of earlier rounds."""
     same_questions: bool = False
     """All nodes get the same questions in a round."""
     shuffle: Literal["none", "external", "all"] = "none"
-    """Shuffle the rewards within each rollout: external rollouts only, or all. Shuffled rewards teach nothing."""
+    """Shuffle the rewards within rollouts: those of peers (external), or all. Shuffled rewards teach nothing."""
     frozen: int = Field(0, ge=0)
     """How many of the nodes (the last ones) share rollouts and never learn."""
     blocked: list[str] = []

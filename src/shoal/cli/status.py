@@ -61,11 +61,11 @@ def gained(folder: Path, node: str) -> dict[str, Any]:
     """What the swarm gave `node`: the mean share of its gradient from others, in all and by peer, over how many rounds
     in which it learned, and how its held-out pass@1 moved."""
     rows = run_metrics(folder) if (folder / METRICS).exists() else []
-    external = [row["gradient/peers"] for row in rows if row.get("gradient/peers") is not None]
+    shares = [row["gradient/peers"] for row in rows if row.get("gradient/peers") is not None]
     held_out = [row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None]
     return {
-        "rounds": len(external),
-        "external": sum(external) / len(external) if external else None,
+        "rounds": len(shares),
+        "peers": sum(shares) / len(shares) if shares else None,
         "by_peer": {maker: share for maker, _, share in read_makers(folder, node)[1] if share},
         "held_out": [held_out[0], held_out[-1]] if held_out else [],
     }
@@ -101,8 +101,8 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         "errors": f"{status['faults']} of this program itself; its log has the first" if status["faults"] else "",
         "refused": reasons(all_refused(status)) or "nothing",
         "gradient": ""
-        if got["external"] is None
-        else f"{got['external']:.0%} from other nodes, mean over {got['rounds']} rounds with an update",
+        if got["peers"] is None
+        else f"{got['peers']:.0%} from other nodes, mean over {got['rounds']} rounds with an update",
         "held-out": "pass@1 {:.3f} -> {:.3f}".format(*got["held_out"]) if got["held_out"] else "",
     }
     warnings = [("warning", warning) for warning in status["warnings"]]

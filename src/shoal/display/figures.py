@@ -15,8 +15,8 @@ MEANINGS = {
     "held-out": "right answers, first and now",
     "live": "own rollouts whose rewards differ",
     "given": "rollouts sent",
-    "taken": "others' rollouts used, of J wanted",
-    "pool": "rollouts of others, unused",
+    "taken": "peers' rollouts used, of J wanted",
+    "pool": "peers' rollouts, unused",
 }
 """Of each column that needs it."""
 

@@ -91,7 +91,7 @@ def rollout_rows(result: RoundResult, right: Callable[[QuestionId], str | None])
 
 
 def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
-    """A row for each rollout that `node` learned from, its own and others': who learned from whom, and how much.
+    """A row for each rollout that `node` learned from, its own and its peers': who learned from whom, and how much.
 
     `gradient_share`: the maker's share of the update's gradient, divided equally among its rollouts in the batch; null
     if the learner does not report shares, or had nothing to learn.

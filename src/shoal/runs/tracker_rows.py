@@ -45,7 +45,7 @@ def tracked_name(name: str) -> str:
 
 
 def tracked_rollouts(results: Sequence[tuple[str, RoundResult]]) -> list[dict[str, Any]]:
-    """The first completions of a few rollouts of a round: each node's own and others' by turns. `results`: with the
+    """The first completions of a few rollouts of a round: each node's own and its peers' by turns. `results`: with the
     name of the node. Texts may be a stranger's: they become plain characters, of bounded length."""
     groups = [[(name, one) for one in group] for name, r in results for group in (r.local, r.from_peers)]
     by_turns = (one for turn in zip_longest(*groups) for one in turn if one and one[1].rollout.completions)

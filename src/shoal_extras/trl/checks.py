@@ -51,7 +51,7 @@ def check_trainer(trainer: Any, reward: Any) -> None:
         raise UserError("shoal's questions are answered in one turn: leave out tools and environment_factory")
     if trainer.reward_funcs != [reward]:
         raise UserError(
-            "shoal scores own and foreign answers alike: give your reward functions to the TRLNode "
+            "shoal scores own and peers' answers alike: give your reward functions to the TRLNode "
             "(rewards=[short]), and the trainer none but node.hooks has"
         )
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:

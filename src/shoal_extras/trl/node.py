@@ -45,7 +45,7 @@ class TRLNode:
 
     def __init__(self, within: MemorySwarm | None = None, /, name: str = "trainer", **settings: Any) -> None:
         """`settings`: those of `shoal.join` for tasks, rewards, selection and network, and `peers` (J): how many
-        groups of a generation batch are others', as far as the pool has them; by default half. The trainer has all
+        groups of a generation batch are peers', as far as the pool has them; by default half. The trainer has all
         other settings. `within`: a swarm in this process instead of the network, where the node is called `name`.
 
         Raises `UserError` for settings that cannot be used, and for a version of TRL without the hooks.
@@ -78,7 +78,7 @@ class TRLNode:
         return Dataset.from_dict({"prompt": [PLACEHOLDER] * ROWS})
 
     def rollout_func(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        """The tokens of own and foreign answers, with their rewards in further columns. TRL calls it."""
+        """The tokens of own and peers' answers, with their rewards in further columns. TRL calls it."""
         if not trainer.model.training:
             raise UserError("held-out questions are shoal's: leave out eval_dataset, and take `shoal eval CHECKPOINT`")
         if any(prompt != PLACEHOLDER for prompt in prompts):

@@ -48,7 +48,7 @@ TRIES = 64
 class Opened:
     """A node of a trainer. All processes of the trainer together are one node; rank zero has its place in the swarm.
 
-        opened.batch(8)         # 8 groups: at most J of them foreign, the others own
+        opened.batch(8)         # 8 groups: at most J of them peers', the others own
         opened.metrics          # reward/local, reward/peers, ...
 
     `Node.act` and `Node.learn` are those of every node. The trainer wants a fixed number of groups: where others have
@@ -200,7 +200,7 @@ def rows(batch: Sequence[Scored], policy: TrainerPolicy) -> list[dict[str, Any]]
 
 
 def _completed(config: Config, trainer: Any) -> Config:
-    """`config` with what the trainer says. Raises `UserError` for more foreign groups than a batch has room for."""
+    """`config` with what the trainer says. Raises `UserError` for more groups of peers than a batch has room for."""
     args = trainer.args
     groups = args.generation_batch_size // args.num_generations
     peers = config.round.peers if "peers" in config.round.model_fields_set else groups // 2
