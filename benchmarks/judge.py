@@ -324,7 +324,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "judge"
-        flags = ["--every", "10", "--interval", "1", "--work", "0"]
+        flags = ["--interval", "1", "--work", "0"]
         if args.what == "load":
             flags += ["--address-newcomers", "1000000", "--newcomers", "1000000"]
         with judge(folder, *flags) as (port, key, process):

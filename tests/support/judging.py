@@ -31,7 +31,7 @@ from shoal_host.judge.messages import (
     seal,
 )
 
-FAST = ("--work", "0", "--interval", "0.001", "--every", "3600", "--task", "chain_sum", "--task", "spell_backward")
+FAST = ("--work", "0", "--interval", "0.001", "--task", "chain_sum", "--task", "spell_backward")
 
 
 class Served:

@@ -64,7 +64,7 @@ def parts_of(folder: Path, settings: HostSettings, keys: HostKeys) -> list[Part]
             *flags(certificate=keys.certificate, key=keys.certificate_key),
         ],
         "judge": [
-            *flags(listen=f"{settings.listens}:{judge}", data=folder / "judge", every=QUIET),
+            *flags(listen=f"{settings.listens}:{judge}", data=folder / "judge"),
             *flags(suite=settings.suite, task=settings.only),
         ],
         "watch": [

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,11 @@ party. Or reports on a judge's records (--report).
   shoal judge --suite pond --data judge               anybody can ask it on port 7460
   shoal judge --report judge                          the leaderboard: the last 100 rounds of each node
   shoal judge --report judge --what rows --format csv > rows.csv
-  shoal judge --report judge --report other           whether two judges agree
 
 Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
 the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
 proxy before it (docs/guides/judge.md)."""
 LISTEN = "0.0.0.0:7460"
-WHAT = ("leaderboard", "rows", "curve")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,23 +56,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("newcomers", terms.newcomers, "N", "new keys a minute"),
         ("max-open", terms.sessions, "N", "open questions at a time"),
         ("address-newcomers", terms.address_newcomers, "N", "new keys of one address each minute"),
-        ("every", 60.0, "S", "seconds between status lines"),
     ]
     for name, default, unit, text in numbers:
         help = f"{text} (default {default:g})"
         serve.add_argument(f"--{name}", type=type(default), default=default, metavar=unit, help=help)
     report = parser.add_argument_group("reporting")
+    report.add_argument("--report", type=Path, metavar="DIR", help="on the records in this judge's folder")
     report.add_argument(
-        "--report", action="append", type=Path, default=[], metavar="DIR", help="this judge's; two: whether they agree"
+        "--what", choices=("leaderboard", "rows"), default="leaderboard", help="what to report (default leaderboard)"
     )
-    report.add_argument("--what", choices=WHAT, default="leaderboard", help="what to report (default leaderboard)")
     report.add_argument("--format", choices=("table", "csv", "json"), default="table", help="json is one row a line")
     report.add_argument(
         "--rounds",
         type=int,
+        default=reports.ROUNDS,
         metavar="N",
-        help="rounds to a point of a curve (default 25), or the last rounds of each node that the leaderboard counts "
-        "(default 100)",
+        help=f"the last rounds of each node that the leaderboard counts (default {reports.ROUNDS})",
     )
 
 
@@ -85,23 +82,14 @@ def command(args: argparse.Namespace) -> int:
     try:
         return _report(args)
     except sqlite3.Error as error:
-        folders = " or ".join(map(str, args.report))
-        raise UserError(f"the records in {folders} cannot be read: {error}") from error
+        raise UserError(f"the records in {args.report} cannot be read: {error}") from error
 
 
 def _report(args: argparse.Namespace) -> int:
-    paths = [folder / FILE for folder in args.report]
-    if len(paths) > 2 or (args.rounds is not None and args.rounds < 1):
-        raise UserError("--report takes one folder, or two to compare; --rounds is at least 1")
-    found: Iterable[reports.Report]
-    if len(paths) == 2:
-        found = reports.compare(*paths)
-    elif args.what == "rows":
-        found = reports.rows(paths[0])
-    elif args.what == "leaderboard":
-        found = reports.leaderboard_of(paths[0], rounds=args.rounds or reports.ROUNDS)
-    else:
-        found = reports.curve(paths[0], args.rounds or reports.POINT)
+    path, is_board = args.report / FILE, args.what == "leaderboard"
+    if args.rounds < 1:
+        raise UserError("--rounds is at least 1")
+    found = reports.leaderboard_of(path, rounds=args.rounds) if is_board else reports.rows(path)
     if args.format != "table":
         reports.write(found, args.format, sys.stdout)
         return 0
@@ -109,10 +97,8 @@ def _report(args: argparse.Namespace) -> int:
     if not console.is_terminal:
         console.width = 160
     table = _table(list(found))
-    if args.what == "leaderboard" and len(paths) == 1 and isinstance(table, Table):
-        table.caption = (
-            f"Each node's last {args.rounds or reports.ROUNDS} rounds, by the lower end of the 95 % interval (Wilson)."
-        )
+    if is_board and isinstance(table, Table):
+        table.caption = f"Each node's last {args.rounds} rounds, by the lower end of the 95 % interval (Wilson)."
         table.caption_justify = "left"
     console.print(table)
     return 0
@@ -140,7 +126,7 @@ def _cell(value: Any) -> str:
 def _serve(args: argparse.Namespace) -> int:
     if args.data is None:
         raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
-    for name in ("limit", "interval", "newcomers", "max_open", "address_newcomers", "every"):
+    for name in ("limit", "interval", "newcomers", "max_open", "address_newcomers"):
         if not getattr(args, name) > 0:
             raise UserError(f"--{name.replace('_', '-')} must be above 0")
     if not 0 <= args.work <= 20:
@@ -148,7 +134,7 @@ def _serve(args: argparse.Namespace) -> int:
     settings = {"suite": args.suite, "only": args.task}
     config = make_config({"tasks": settings}, "the command line")
     with listening(*address_of(args.listen, LISTEN)) as bound, _service(args, config.tasks) as service:
-        return serve(service, bound, args.every)
+        return serve(service, bound)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
-from shoal_host.judge.sessions import Session, Stage
+from shoal_host.judge.rules import Session, Stage
 
 try:
     import fcntl

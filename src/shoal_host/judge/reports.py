@@ -1,4 +1,4 @@
-"""What a judge's records say: a leaderboard, curves over the rounds, whether two judges agree.
+"""What a judge's records say: a leaderboard, and a row for each question.
 
 pass@1 is the share of right answers among the questions: lapsed ones are wrong, void ones are left out. Intervals are
 Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
@@ -16,7 +16,6 @@ import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from statistics import NormalDist
 from typing import IO, Any, Final
 
 import msgspec
@@ -31,37 +30,25 @@ from shoal_host.judge.records import connect
 Report = dict[str, Any]
 ROUNDS: Final = 100
 """Of each node, the last, that the leaderboard counts."""
-POINT: Final = 25
-"""Rounds to a point of a curve."""
-RIGHT: Final = "sum(o.outcome = 'scored' AND o.score >= 1)"
 FROM: Final = "FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
 NODE: Final = "name_of(key) AS node, lower(hex(key)) AS key"
-SCORE: Final = (
-    '1.0 * good / questions AS "pass@1", low(good, questions) AS low, high(good, questions) AS high, questions'
-)
 ROWS: Final = f"""
 SELECT {NODE}, a.model, a.in_swarm, a.round, a.number, a.label AS task, o.score, o.outcome, o.failure, a.asked AS time
 {FROM} ORDER BY a.id
 """
 BOARD: Final = f"""
 WITH latest AS (SELECT node, model, max(round) AS round FROM asks GROUP BY node, model), counted AS (
-  SELECT n.key, a.model, iif(min(a.in_swarm) = max(a.in_swarm), min(a.in_swarm), NULL) AS in_swarm, {RIGHT} AS good,
+  SELECT n.key, a.model, iif(min(a.in_swarm) = max(a.in_swarm), min(a.in_swarm), NULL) AS in_swarm,
+    sum(o.outcome = 'scored' AND o.score >= 1) AS good,
     sum(o.outcome != 'void') AS questions, sum(o.outcome = 'lapsed') AS lapsed, sum(o.outcome = 'void') AS void,
     max(a.round) AS round, max(a.asked) AS time, a.node AS id
   FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.round > latest.round - $rounds
     JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id GROUP BY n.key, a.model)
 SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model) AS rank, {NODE},
   display_name((SELECT statement FROM asks WHERE node = counted.id ORDER BY round DESC LIMIT 1)) AS display_name, model,
-  in_swarm, {SCORE}, lapsed, void, round, time FROM counted ORDER BY rank LIMIT $most
+  in_swarm, 1.0 * good / questions AS "pass@1", low(good, questions) AS low, high(good, questions) AS high, questions,
+  lapsed, void, round, time FROM counted ORDER BY rank LIMIT $most
 """
-CURVE: Final = f"""
-WITH counted AS (
-  SELECT a.round / $width AS place, a.in_swarm, a.model, {RIGHT} AS good, count(*) AS questions,
-    count(DISTINCT a.node) AS nodes {FROM} WHERE o.outcome != 'void' GROUP BY 1, 2, 3)
-SELECT model, in_swarm, place * $width AS first, place * $width + $width - 1 AS last, {SCORE}, nodes
-FROM counted ORDER BY model, in_swarm, place
-"""
-TOTALS: Final = f"SELECT {NODE}, {RIGHT} AS good, count(*) AS n {FROM} WHERE o.outcome != 'void' GROUP BY n.key"
 
 
 def read(path: Path, sql: str, values: Mapping[str, Any] | None = None, patience: float = math.inf) -> Iterator[Report]:
@@ -99,36 +86,6 @@ def leaderboard_of(path: Path, most: int = -1, patience: float = math.inf, round
     """A row for each node and model, the best first, over its last `rounds` rounds. `most` rows; after `patience`
     seconds it raises `sqlite3.OperationalError`."""
     return list(read(path, BOARD, {"most": most, "rounds": rounds}, patience))
-
-
-def curve(path: Path, rounds: int = POINT) -> list[Report]:
-    """pass@1, `rounds` to a point, for each model inside and outside of swarms: all questions of all such nodes. The
-    interval takes them as independent; nodes of one swarm are not."""
-    return list(read(path, CURVE, {"width": rounds}))
-
-
-def compare(one: Path, other: Path) -> list[Report]:
-    """What two judges say about the nodes that both have asked, the least likely agreement first.
-
-    `p` is that of the two-sided z-test for two proportions with a pooled variance; `holm` is `p` after Holm's step-down
-    correction over all nodes (Scandinavian Journal of Statistics 6, 1979). A small one says that the judges' scorers,
-    suites or honesty differ, or that the node answers them differently.
-    """
-    first, second = ({row["key"]: row for row in read(path, TOTALS)} for path in (one, other))
-    found: list[Report] = []
-    for key in sorted(first.keys() & second.keys()):
-        a, n, b, m = first[key]["good"], first[key]["n"], second[key]["good"], second[key]["n"]
-        pooled = (a + b) / (n + m)
-        spread = math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
-        p = 2 * (1 - NormalDist().cdf(abs(a / n - b / m) / spread)) if spread else 1.0
-        node = {"node": first[key]["node"], "key": key}
-        found.append({**node, "one": a / n, "other": b / m, "n": n, "m": m, "p": p})
-    found.sort(key=lambda row: row["p"])
-    highest = 0.0
-    for place, row in enumerate(found):
-        highest = max(highest, min(1.0, row["p"] * (len(found) - place)))
-        row["holm"] = highest
-    return found
 
 
 def write(found: Iterable[Report], form: str, file: IO[str]) -> None:

@@ -7,6 +7,7 @@
     rules.take(session, hash)                # if its stage was `open`
     rules.score(session, 1.0, trouble=False)
     rules.lapse()                            # those whose time is over: they count as wrong
+    rules.forget(session)                    # its end is on disk
 
 A node has one question at a time, and no other before it has answered or its time is over. Its rounds only rise. An Ask
 or Answer that is sent again, byte for byte, gets the same reply, so that a lost connection costs nothing; different
@@ -20,9 +21,58 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal.admission.bounded import Bucket, Recent
+from shoal.admission.bounded import Bucket, Recent, RecentKeys
+from shoal.rollout import QuestionId
 from shoal_host.judge.messages import Answer, Ask, is_worked
-from shoal_host.judge.sessions import DONE, Node, Nodes, Session, Stage
+
+
+class Stage(StrEnum):
+    """How far a question is."""
+
+    drawing = "drawing"
+    """Granted, and not yet on disk."""
+    open = "open"
+    """On disk; the node may have it."""
+    answered = "answered"
+    """The answer came in time."""
+    scored = "scored"
+    lapsed = "lapsed"
+    """No answer came in time. It counts as wrong: otherwise a node could wait for a question that it likes."""
+    void = "void"
+    """No answer came, and the judge was down meanwhile. It is kept and does not count."""
+
+
+DONE = {Stage.scored, Stage.lapsed, Stage.void}
+
+
+@dataclass(slots=True)
+class Session:
+    """One question that was granted to one node."""
+
+    id: int
+    key: bytes
+    number: int
+    round: int
+    model: str
+    in_swarm: bool
+    ask: bytes
+    """Hash of the Ask."""
+    asked: float
+    expires: float
+    """As the node knows it."""
+    deadline: float
+    """As the judge enforces it: later than `expires` if the judge was down."""
+    stage: Stage = Stage.drawing
+    task: str = ""
+    question: QuestionId | None = None
+    posed: bytes = b""
+    """Hash of the Posed."""
+    answer: bytes = b""
+    """Hash of the Answer."""
+    score: float = 0.0
+    settled: float = 0.0
+    """When it was scored, lapsed or became void."""
+    interrupted: bool = False
 
 
 class Reason(StrEnum):
@@ -81,16 +131,16 @@ class Terms:
     """New keys each minute from one address; as many at once."""
     sessions: int = 20_000
     """Open questions at a time."""
-    nodes: int = 200_000
-    """Nodes in memory; others are read from disk."""
 
 
 ADDRESSES = 65_536
 """Addresses whose new keys are counted: those that brought one last."""
+KEYS = 65_536
+"""Keys whose pace and trouble are remembered: those that asked last."""
 
 
 class Rules:
-    """For one thread."""
+    """For one thread. What is under way is in memory, everything else on disk."""
 
     def __init__(
         self,
@@ -102,7 +152,6 @@ class Rules:
     ) -> None:
         """`last`: the last question of a key, from the records."""
         self.judge, self.terms, self.clock = judge, terms, clock
-        self.nodes = Nodes(terms.nodes, self._load)
         self._last = last
         self._next_id = next_id
         kept = terms.newcomers // 2
@@ -110,7 +159,12 @@ class Rules:
         self._newcomers = Bucket((terms.newcomers - kept) / 60, max(1.0, terms.newcomers - kept), clock())
         pace = terms.address_newcomers
         self._addresses: Recent[str, Bucket] = Recent(ADDRESSES, lambda: Bucket(pace / 60, max(1.0, pace), clock()))
+        self._paces: Recent[bytes, Bucket] = Recent(KEYS, lambda: Bucket(1 / terms.interval, terms.burst, clock()))
+        self._trusted, self._troublesome = RecentKeys[bytes](KEYS), RecentKeys[bytes](KEYS)
+        self._current: dict[bytes, Session] = {}
+        """The last question of each key whose end is not on disk yet."""
         self._open: dict[int, Session] = {}
+        """Questions without an end."""
         self._deadlines: list[tuple[float, int]] = []
 
     def __len__(self) -> int:
@@ -120,11 +174,10 @@ class Rules:
     def restore(self, sessions: Iterable[Session]) -> None:
         """Takes over what was open when the judge went down. Nodes get the whole time again."""
         for session in sessions:
-            self._open[session.id] = session
+            self._open[session.id] = self._current[session.key] = session
             if session.stage == Stage.open:
                 session.interrupted, session.deadline = True, self.clock() + self.terms.limit
                 self._set_deadline(session)
-            self.nodes.find(session.key)  # which takes it from here
 
     def screen(self, ask: Ask) -> None:
         """Checks what can be checked before the signature, so nothing is counted against the key: anybody can name
@@ -133,41 +186,34 @@ class Rules:
         ahead = ask.time - self.clock()
         if abs(ahead) > self.terms.clock_error:
             raise Refused(Reason.clock, f"your clock is {ahead:+.0f} s off", 0.0)
-        if self.nodes.find(ask.key) is None and not is_worked(self.judge, ask.key, ask.work, self.terms.work):
+        if not is_worked(self.judge, ask.key, ask.work, self.terms.work) and self._find(ask.key) is None:
             raise Refused(Reason.work, f"a new key must show {self.terms.work} bits of work", 0.0)
 
     def open(self, ask: Ask, hash: bytes, address: str = "") -> Session:
         """The question that this Ask is granted; the same one if it is sent again. The Ask is signed and screened.
         `address`: whence it came."""
-        now, terms = self.clock(), self.terms
-        node = self.nodes.find(ask.key)
-        if node is not None:
-            if node.session is not None and node.busy:
-                session = node.session
-                if session.ask == hash and session.stage in (Stage.drawing, Stage.open):
-                    return session
-                wait = max(0.0, session.deadline - now) if session.stage == Stage.open else 1.0
-                raise Refused(Reason.open, f"the question of round {session.round} has no answer yet", wait)
-            if ask.round <= node.round:
-                last = node.round
-                why = f"this key was asked after round {last} before: it is asked again from round {last + 1} on"
-                raise Refused(Reason.round, f"{why}; to go on with the earlier run, use --resume")
+        now, terms, last = self.clock(), self.terms, self._find(ask.key)
+        if last is not None and last.stage not in DONE:
+            if last.ask == hash and last.stage in (Stage.drawing, Stage.open):
+                return last
+            wait = max(0.0, last.deadline - now) if last.stage == Stage.open else 1.0
+            raise Refused(Reason.open, f"the question of round {last.round} has no answer yet", wait)
+        if last is not None and ask.round <= last.round:
+            again = f"it is asked again from round {last.round + 1} on; to go on with the earlier run, use --resume"
+            raise Refused(Reason.round, f"this key was asked after round {last.round} before: {again}")
         if len(self._open) >= terms.sessions:
             raise Refused(Reason.crowded, f"{terms.sessions} questions are open", terms.limit / 4)
-        if node is not None and not node.pace.take(now):
-            raise Refused(Reason.rate, f"one question in {terms.interval:g} s", node.pace.wait(now))
-        if node is None:
+        if last is None:
             self._let_in(address, now)
-            node = self._node(ask.key)
-            node.pace.take(now)
-            self.nodes.put(node)
-        expires = now + terms.limit
+        pace = self._paces[ask.key]
+        if not pace.take(now) and last is not None:
+            raise Refused(Reason.rate, f"one question in {terms.interval:g} s", pace.wait(now))
+        number, expires = (last.number + 1 if last else 0), now + terms.limit
         session = Session(
-            self._next_id, ask.key, node.questions, ask.round, ask.model, ask.in_swarm, hash, now, expires, expires
+            self._next_id, ask.key, number, ask.round, ask.model, ask.in_swarm, hash, now, expires, expires
         )
         self._next_id += 1
-        node.questions, node.round, node.session = node.questions + 1, ask.round, session
-        self._open[session.id] = session
+        self._open[session.id] = self._current[session.key] = session
         return session
 
     def pose(self, session: Session) -> None:
@@ -178,14 +224,13 @@ class Rules:
     def withdraw(self, session: Session) -> None:
         """The question could not be drawn or stored, and never went out."""
         self._open.pop(session.id, None)
-        self.nodes.drop(session.key)
+        self.forget(session)
 
     def answer(self, answer: Answer, hash: bytes) -> Session:
         """The question that is answered; score the answer now if its stage is `open`. It changes
         nothing, so the signature may be checked afterwards."""
         self._check_judge(answer.judge)
-        node = self.nodes.find(answer.key)
-        session = node.session if node else None
+        session = self._find(answer.key)
         if session is None or not session.posed or session.posed != answer.posed:
             raise Refused(Reason.unknown, "this is not your last question")
         if session.answer:
@@ -208,14 +253,12 @@ class Rules:
     def score(self, session: Session, score: float, trouble: bool) -> None:
         """The answer has its score. `trouble`: scoring took too long, or killed the scorer."""
         session.score = score
-        node = self.nodes.find(session.key)
-        if node is not None:
-            node.scored(trouble)
+        (self._troublesome if trouble else self._trusted).add(session.key)
         self._settle(session, Stage.scored)
 
     def trusts(self, session: Session) -> bool:
-        node = self.nodes.find(session.key)
-        return node is not None and node.trusted
+        """Whether the node's answers are scored together with those of other nodes that are no trouble."""
+        return session.key in self._trusted and session.key not in self._troublesome
 
     def lapse(self) -> list[Session]:
         """The questions whose time has run out since the last call."""
@@ -228,6 +271,15 @@ class Rules:
                 found.append(session)
         return found
 
+    def forget(self, session: Session) -> None:
+        """All of it is on disk."""
+        if self._current.get(session.key) is session:
+            del self._current[session.key]
+
+    def _find(self, key: bytes) -> Session | None:
+        """The last question of a key, or None if the key is new."""
+        return self._current.get(key) or self._last(key)
+
     def _let_in(self, address: str, now: float) -> None:
         """Counts a new key. Raises `Refused` for too many, from this address or from all."""
         known = address in self._addresses
@@ -238,22 +290,6 @@ class Rules:
             raise Refused(Reason.newcomers, "too many new keys", self._newcomers.wait(now))
         if not known:
             self._addresses[address].take(now)
-
-    def _node(self, key: bytes) -> Node:
-        return Node(key, Bucket(1 / self.terms.interval, self.terms.burst, self.clock()))
-
-    def _load(self, key: bytes) -> Node | None:
-        """A node from the records. A question without an outcome there is open here."""
-        session = self._last(key)
-        if session is None:
-            return None
-        node = self._node(key)
-        node.questions, node.round = session.number + 1, session.round
-        node.session = self._open.get(session.id, session)
-        if node.busy and session.id not in self._open:
-            self._open[session.id] = session
-            self._set_deadline(session)
-        return node
 
     def _set_deadline(self, session: Session) -> None:
         heapq.heappush(self._deadlines, (session.deadline, session.id))

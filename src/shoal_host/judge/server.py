@@ -12,13 +12,9 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
 
 import msgspec
-import uvicorn
-from rich.console import Console
-from rich.text import Text
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -107,45 +103,18 @@ class Web:
         return Response(status_code=400)  # which nobody reads
 
 
-class Server(server.Server):
-    """Prints its address, and its state now and then."""
-
-    def __init__(self, config: uvicorn.Config, service: Service, console: Console, every: float) -> None:
-        super().__init__(config)
-        self._service, self._console, self._every = service, console, every
-        self._started = self._printed = time.monotonic()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started and sockets:
-            (host, port, *_), identity = sockets[0].getsockname(), self._service.identity
-            self._console.print(Text(f"judge {identity.name} on {host}:{port}; stop with Ctrl-C"))
-            self._console.print(Text(f"nodes ask it with --judges http://HOST:{port}#{identity.id}"))
-
-    async def on_tick(self, counter: int) -> bool:
-        now = time.monotonic()
-        if now - self._printed >= self._every:
-            self._printed = now
-            self.print_state()
-        return await super().on_tick(counter)
-
-    def print_state(self) -> None:
-        state, up = self._service.state(), timedelta(seconds=int(time.monotonic() - self._started))
-        words = [f"{state[name]} {name}" for name in ("asked", "scored", "lapsed", "under_way")]
-        refused, full = sum(state["refused"].values()), ", the disk is full" if state["full"] else ""
-        self._console.print(Text(f"up {up}, {', '.join(words)}, {refused} refused{full}".replace("_", " ")))
-
-
-def serve(service: Service, listening: socket.socket, every: float) -> int:
+def serve(service: Service, listening: socket.socket) -> int:
     """Serves on the socket until SIGINT or SIGTERM. Returns the exit code."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each malformed request
     config = server.server_config(
         Web(service).app, lifespan="on", log_config=None, date_header=False, timeout_graceful_shutdown=5
     )
-    serving = Server(config, service, Console(highlight=False, soft_wrap=True), every)
+    serving, identity = server.Server(config), service.identity
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()  # a full collection over everything of sympy and reasoning-gym stops the loop for 50 to 100 ms
+    host, port, *_ = listening.getsockname()
+    print(f"judge {identity.name} on {host}:{port}; stop with Ctrl-C")
+    print(f"nodes ask it with --judges http://HOST:{port}#{identity.id}", flush=True)
     serving.serve_until_stopped(listening)
-    serving.print_state()
     return 0 if serving.started else 1

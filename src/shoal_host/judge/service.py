@@ -36,9 +36,8 @@ from shoal_host.judge.messages import (
 )
 from shoal_host.judge.questions import Questions
 from shoal_host.judge.records import Records, answer_row, ask_rows, outcome_row, restart_row
-from shoal_host.judge.rules import Reason, Refused, Rules, Terms
+from shoal_host.judge.rules import Reason, Refused, Rules, Session, Stage, Terms
 from shoal_host.judge.scoring import TROUBLES, Scoring
-from shoal_host.judge.sessions import Session, Stage
 
 T = TypeVar("T")
 SCORE_SECONDS = 1.0
@@ -223,6 +222,7 @@ class Service:
                 await asyncio.sleep(pause)
                 pause = min(30.0, 2 * pause)
         self._counts[session.stage.value] += 1
+        self.rules.forget(session)
 
     async def _restore(self) -> None:
         found = list(self.records.unsettled())

@@ -11,11 +11,13 @@ from typing import Any, Final, TypeVar
 
 from shoal.errors import UserError
 from shoal_host.judge.records import FILE
-from shoal_host.judge.reports import POINT, leaderboard_of
+from shoal_host.judge.reports import leaderboard_of
 from shoal_host.judge.tally import CURVES, PATIENCE, Span, Tally
 from shoal_web.watch.files import changed
 from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source, TaskQuery
 
+POINT: Final = 25
+"""Rounds to a point of a curve, unless the page says otherwise."""
 ROWS: Final = 500
 """Of the leaderboard."""
 KEPT: Final = 64

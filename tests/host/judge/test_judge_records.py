@@ -6,8 +6,6 @@ import csv
 import io
 import itertools
 import json
-import math
-import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +18,7 @@ from shoal.identity.keys import Identity
 from shoal.rollout import QuestionId
 from shoal_host.judge import reports
 from shoal_host.judge.records import FILE, Records, answer_row, ask_rows, outcome_row, restart_row
-from shoal_host.judge.sessions import Session, Stage
+from shoal_host.judge.rules import Session, Stage
 
 A, B = Identity.generate(), Identity.generate()
 serial = itertools.count(1)
@@ -177,37 +175,6 @@ def test_partial_credit_is_not_pass_at_1(records: Records) -> None:
     [row] = reports.leaderboard_of(records.path)
     assert row["pass@1"] == 0
     assert next(reports.rows(records.path))["score"] == 0.99
-
-
-def test_curves_are_by_window_model_and_swarm(records: Records) -> None:
-    for number in range(20):
-        keep(records, session(A.public, number), float(number >= 10))
-        keep(records, session(B.public, number, in_swarm=False), 0.0)
-    found = reports.curve(records.path, 10)
-    assert [(row["in_swarm"], row["first"], row["last"], row["pass@1"], row["questions"]) for row in found] == [
-        (False, 0, 9, 0.0, 10),
-        (False, 10, 19, 0.0, 10),
-        (True, 0, 9, 0.0, 10),
-        (True, 10, 19, 1.0, 10),
-    ]
-
-
-def test_judges_compare(records: Records, tmp_path: Path) -> None:
-    other = Records(tmp_path / "other")
-    chance = random.Random(0)
-    for number in range(60):
-        keep(records, session(A.public, number), float(chance.random() < 0.5))
-        keep(other, session(A.public, number), float(chance.random() < 0.5))
-        keep(records, session(B.public, number), 1.0)
-        keep(other, session(B.public, number), float(number % 2))
-    keep(other, session(Identity.generate().public, 0), 1.0)  # one that the first judge never asked
-    other.close()
-    worst, fair = reports.compare(records.path, other.path)
-    assert (worst["key"], fair["key"]) == (B.public.hex(), A.public.hex())
-    z = 0.5 / math.sqrt(0.75 * 0.25 * 2 / 60)
-    assert worst["p"] == pytest.approx(math.erfc(z / math.sqrt(2)), rel=1e-6)
-    assert worst["holm"] == pytest.approx(2 * worst["p"])
-    assert fair["holm"] > 0.05
 
 
 def test_exports(records: Records) -> None:

@@ -24,12 +24,13 @@ pytest.importorskip("duckdb")
 from starlette.types import ASGIApp
 
 from shoal.errors import UserError
+from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 from shoal_host.judge import source as judge_source
 from shoal_host.judge import tally
 from shoal_host.judge.records import FILE, SCHEMA, Records
 from shoal_host.judge.remote import RemoteJudge
-from shoal_host.judge.reports import curve, leaderboard_of
+from shoal_host.judge.reports import leaderboard_of, rows
 from shoal_host.judge.source import JudgeSource
 from shoal_host.judge.tally import POINTS, Tally
 from shoal_web.serving.guard import Access
@@ -97,13 +98,18 @@ def test_the_leaderboard_and_curves_are_those_of_the_reports(book: Book) -> None
     assert summary["totals"]["nodes"] == 4
     assert summary["totals"]["right"] + summary["totals"]["wrong"] == 240
     found = ask(page, f"{at}/curve?metric=pass@1&by=mean&smooth=20").json["series"]
-    expected = [row for row in curve(book.path, 20) if row["model"] == "model-0"]
+    scores: dict[int, list[float]] = {}
+    for row in rows(book.path):
+        if row["model"] == "model-0":
+            scores.setdefault(row["round"] // 20, []).append(row["score"])
+    expected = []
+    for place, each in sorted(scores.items()):
+        share = sum(score >= 1 for score in each) / len(each)
+        ends = (round(one, 5) for one in (share, *wilson(share, len(each))))
+        expected.append([20 * place + 9.5, *ends, len(each)])
     [series] = [each for each in found if each["name"] == "swarm: model-0"]
     assert {each["name"] for each in found} == {"swarm: model-0", "swarm: model-1", "alone: model-1"}
-    assert series["points"] == [
-        [row["first"] + 9.5, *(round(row[key], 5) for key in ("pass@1", "low", "high")), row["questions"]]
-        for row in expected
-    ]
+    assert series["points"] == expected
     nodes = ask(page, f"{at}/curve?metric=pass@1&by=node").json["series"]
     assert {each["name"] for each in nodes} == set(map(name_of, KEYS[:4]))
     assert [each["name"] for each in ask(page, f"{at}/tasks").json["series"]] == ["gcd", "lcm"]

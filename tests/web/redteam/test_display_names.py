@@ -28,7 +28,7 @@ from shoal_host.judge.messages import encode as encode_judged
 from shoal_host.judge.messages import seal as seal_ask
 from shoal_host.judge.records import FILE, Records, ask_rows, outcome_row
 from shoal_host.judge.remote import Row, _shown
-from shoal_host.judge.sessions import Session, Stage
+from shoal_host.judge.rules import Session, Stage
 from shoal_web.watch.nodes import swarm_state
 from shoal_web.watch.swarm import Heard
 

@@ -160,7 +160,7 @@ class From:
 
 def test_slow_answers_of_two_addresses_hold_up_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without turns each of these answers costs five seconds of everybody's: two, and a new process that scores."""
-    few = ("--suite", "paper", "--task", "propositional_logic", "--work", "0", "--every", "3600")
+    few = ("--suite", "paper", "--task", "propositional_logic", "--work", "0")
     monkeypatch.setattr("judging.FAST", few)
     slow = f"<answer>{'(' * 400}{'P' * 15_000}{')' * 400}</answer>"
     with served(tmp_path) as judge, ThreadPoolExecutor(8) as pool:
