@@ -1,7 +1,8 @@
 """Listens over Zenoh to the notices of a swarm, without being one of its nodes.
 
-    with Listener(TransportOptions(connect=("tcp/relay.example.org:7447",)), "lagoon", on_notice=print):
-        ...      # `on_notice` is called with each notice of this swarm that its key has signed
+    with Listener(TransportOptions(connect=("tcp/relay.example.org:7447",)), "lagoon", on_notice=print) as listener:
+        ...                        # `on_notice` is called with each notice of this swarm that its key has signed
+        listener.trouble           # why it hears nothing, or ""
 
 See `registry` for how to keep what notices say within bounds.
 """
@@ -24,18 +25,22 @@ RETRY: Final = 5.0
 
 
 class Listener:
-    """A session of its own that hears all notices of a swarm. Raises as `open_session` does."""
+    """A session of its own that hears all notices of a swarm, on a thread that tries until a relay can be reached."""
 
     def __init__(
         self, options: TransportOptions, swarm: str, secret: Secret = OPEN, *, on_notice: Callable[[Notice], None]
     ) -> None:
         """`on_notice` is called on a thread of the listener."""
-        self._session = open_session(options)
+        self.trouble = "reaching the swarm"
+        self._options, self._keys = options, Keys(swarm, secret)
         self._reader = NoticeReader(swarm, secret, on_notice)
-        self._subscriber = hear_notices(self._session, Keys(swarm, secret), self._reader.put)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="shoal-listener", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        self._session.close()
+        self._closed.set()
+        self._thread.join(2.0)
         self._reader.close()
 
     def __enter__(self) -> Self:
@@ -44,28 +49,14 @@ class Listener:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-
-class RetryingListener:
-    """A `Listener` on a thread of its own, which tries again until a relay can be reached. Close it."""
-
-    def __init__(self, options: TransportOptions, swarm: str, secret: Secret, hear: Callable[[Notice], None]) -> None:
-        self.trouble = "reaching the swarm"
-        """Why it hears nothing, or ""."""
-        self._listen = lambda: Listener(options, swarm, secret, on_notice=hear)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="shoal-retrying-listener", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._closed.set()
-        self._thread.join(2.0)
-
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                with self._listen():
+                with open_session(self._options) as session:
+                    subscriber = hear_notices(session, self._keys, self._reader.put)  # as long as this name holds it
                     self.trouble = ""
                     self._closed.wait()
+                    del subscriber
             except Unreachable as error:
                 self.trouble = f"{error}; trying again"
                 self._closed.wait(RETRY)

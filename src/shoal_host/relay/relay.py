@@ -10,19 +10,14 @@ checked by its reader. It carries only keys of `shoal/**`, and bounds the size o
 Zenoh bounds what one address may do: connections, declarations and messages. Zenoh has no such bounds ("downsampling"
 lets 1 of 20 rollouts pass when a round sends them in one burst)."""
 
-import os
-import shutil
-import socket
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import zenoh
 
@@ -30,8 +25,6 @@ from shoal.errors import UserError
 from shoal.transports.zenoh.session import BATCHES, MAX_MESSAGE, TransportOptions, base_config, open_config
 from shoal_host.relay.forwarder import Forwarder, Limits
 
-PREFIX: Final = "shoal-relay-"
-SOCKET: Final = "zenoh"
 FILES = 4  # open files per session: both ends of the forwarder, Zenoh's, and one to spare
 KEYS = ["shoal/**"]
 STALL = 10_000  # microseconds that a session whose reader has no room for a declaration may last
@@ -84,7 +77,7 @@ class Relay:
         _allow_files(FILES * self.options.limits.sessions)
         with ExitStack() as stack:
             self._forwarder = stack.enter_context(closing(Forwarder(self.options.transport, self.options.limits)))
-            path = f"{stack.enter_context(socket_folder())}/{SOCKET}"
+            path = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='shoal-relay-'))}/zenoh"
             self._session = stack.enter_context(open_config(relay_config(self.options, path)))
             self._forwarder.start(path, self._forget)
             stack.callback(self._forwarder.close)  # before the session, which it uses
@@ -143,32 +136,6 @@ def _allow_files(needed: int) -> None:
         raise UserError(f"so many sessions take {needed} open files, and this user may have {hard}: see ulimit -n")
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-@contextmanager
-def socket_folder() -> Iterator[str]:
-    """A new folder for a relay's own socket, into which nobody else may look. It is removed at the end. Those that
-    killed relays of this user left behind are removed now: nobody listens to their sockets any more."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        if is_abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as made:
-        yield made
-
-
-def is_abandoned(folder: Path) -> bool:
-    """Whether a relay of this user had its socket in `folder`, and has ended. One that has none yet may be starting."""
-    try:
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            return False
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(1.0)
-            client.connect(str(folder / SOCKET))
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _counted(number: int, what: str) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from shoal.config.display_name import harmless
 from shoal.config.load import make_config
 from shoal.identity.secret import OPEN, Secret
-from shoal.membership.listener import RetryingListener
+from shoal.membership.listener import Listener
 from shoal.membership.settings import check_network, secret_of
 from shoal.transports.zenoh.session import TransportOptions, options_of
 from shoal.wire.notices import Notice
@@ -187,7 +187,7 @@ class SwarmSource(Source):
         self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
         self._heard = Heard(time.time())
         self._lock = threading.Lock()
-        self._listener = RetryingListener(options, swarm, secret, self._take)
+        self._listener = Listener(options, swarm, secret, on_notice=self._take)
         self._trouble = ""
 
     def look(self) -> None:

@@ -46,11 +46,11 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The settings of the nodes that would have started."""
     found: list[Config] = []
 
-    def session(config: Config, *_: Any) -> int:
+    def session(config: Config, *_: Any, **__: Any) -> int:
         found.append(config)
         return 0
 
-    monkeypatch.setattr(shoal.cli.session, "join_session", session)
+    monkeypatch.setattr(shoal.cli.session, "run_session", session)
     return found
 
 
