@@ -4,7 +4,6 @@
     asks       every question, before it goes out, with the signed Ask
     answers    every answer that came in time, before it is scored, with the signed Answer
     outcomes   the one end of each question: scored, lapsed, void
-    restarts   which questions were open when the judge came back
 
 Triggers refuse to change or delete rows, and unique keys refuse a second outcome, answer, number or round.
 
@@ -54,9 +53,8 @@ CREATE TABLE IF NOT EXISTS answers (
 CREATE TABLE IF NOT EXISTS outcomes (
   ask INTEGER PRIMARY KEY REFERENCES asks, time REAL NOT NULL, score REAL NOT NULL, failure TEXT NOT NULL,
   outcome TEXT NOT NULL CHECK (outcome IN ('scored', 'lapsed', 'void')));
-CREATE TABLE IF NOT EXISTS restarts (ask INTEGER NOT NULL REFERENCES asks, time REAL NOT NULL);
 """
-KEPT = ("nodes", "asks", "answers", "outcomes", "restarts")
+KEPT = ("nodes", "asks", "answers", "outcomes")
 FORMAT = 1
 SESSIONS = """
 SELECT a.id, n.key, a.number, a.round, a.model, a.in_swarm, a.hash, a.asked, a.expires, a.expires, a.label, a.posed,
@@ -237,7 +235,3 @@ def answer_row(session: Session, time: float, statement: bytes, signature: bytes
 def outcome_row(session: Session, failure: str = "") -> Row:
     values = (session.id, session.settled, session.score, failure, session.stage.value)
     return "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?)", values
-
-
-def restart_row(session: Session, time: float) -> Row:
-    return "INSERT INTO restarts VALUES (?, ?)", (session.id, time)

@@ -35,7 +35,7 @@ from shoal_host.judge.messages import (
     seal,
 )
 from shoal_host.judge.questions import Questions
-from shoal_host.judge.records import Records, answer_row, ask_rows, outcome_row, restart_row
+from shoal_host.judge.records import Records, answer_row, ask_rows, outcome_row
 from shoal_host.judge.rules import Reason, Refused, Rules, Session, Stage, Terms
 from shoal_host.judge.scoring import TROUBLES, Scoring
 
@@ -227,8 +227,6 @@ class Service:
     async def _restore(self) -> None:
         found = list(self.records.unsettled())
         self.rules.restore(session for session, _ in found)
-        if rows := [restart_row(session, self.clock()) for session, answer in found if not answer]:
-            await self._write(*rows)
         for session, answer in found:
             if answer:
                 text = msgspec.msgpack.decode(answer, type=Answer).text

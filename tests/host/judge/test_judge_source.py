@@ -27,12 +27,10 @@ from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 from shoal_host.judge import source as judge_source
-from shoal_host.judge import tally
 from shoal_host.judge.records import FILE, SCHEMA, Records
 from shoal_host.judge.remote import RemoteJudge
 from shoal_host.judge.reports import leaderboard_of, rows
-from shoal_host.judge.source import JudgeSource
-from shoal_host.judge.tally import POINTS, Tally
+from shoal_host.judge.source import POINTS, JudgeSource
 from shoal_web.serving.guard import Access
 from shoal_web.watch.server import make_app
 from shoal_web.watch.source import BusyError, CurveQuery, Source, TaskQuery
@@ -125,7 +123,7 @@ def test_how_questions_ended(book: Book) -> None:
     book.add(KEYS[1], 1, None)
     summary = JudgeSource(book.path.parent).summary()
     assert summary["totals"] == {
-        "right": 0, "wrong": 2, "lapsed": 1, "void": 1, "under way": 1, "nodes": 2, "restarts": 0,
+        "right": 0, "wrong": 2, "lapsed": 1, "void": 1, "under way": 1, "nodes": 2,
     }  # fmt: skip
     assert summary["failures"] == [{"failure": "too slow", "times": 1}]
 
@@ -142,17 +140,17 @@ def test_it_moves_while_the_judge_writes_and_changes_nothing(book: Book, monkeyp
     assert len(source.summary()["board"]) == len(before["board"]) + 1
     assert sorted(path.name for path in book.path.parent.iterdir()) == files
     with pytest.raises(Exception, match="readonly"):
-        Tally(book.path).rows("DELETE FROM outcomes")
+        JudgeSource(book.path.parent)._rows("DELETE FROM outcomes")
 
 
 def test_an_absent_round_presses_nothing_into_a_corner(book: Book) -> None:
     fill(book)
     for far in range(3):
         book.add(KEYS[7], 2**53 - far, 1.0)
-    span = Tally(book.path).span(25)
+    span = JudgeSource(book.path.parent)._span(25)
     assert (span.last, span.rounds, span.beyond) == (59, 25, 3)
     book.add(KEYS[6], 500, 1.0)
-    assert Tally(book.path).span(1).rounds == -(-501 // POINTS)
+    assert JudgeSource(book.path.parent)._span(1).rounds == -(-501 // POINTS)
 
 
 def test_an_empty_judge(book: Book) -> None:
@@ -209,7 +207,6 @@ def test_records_that_are_no_judge_s_are_an_answer(tmp_path: Path, monkeypatch: 
             "SELECT i AS id, 1 AS node, i AS round, 'm' AS model, 1 AS in_swarm, 'l' AS label, 1.0 AS asked FROM n"
         )
     monkeypatch.setattr(judge_source, "PATIENCE", 0.2)
-    monkeypatch.setattr(tally, "PATIENCE", 0.2)
     source._kept.clear()
     with pytest.raises(BusyError):
         source.summary()

@@ -136,7 +136,6 @@ export class Judge {
     if (failures.length) parts.push(times("Why scoring failed; such answers count as wrong.", "failure", failures.map((each) => [each.failure, each.times])));
     const reasons = Object.entries(refused);
     if (reasons.length) parts.push(times("Requests that the judge refused since it was started.", "reason", reasons));
-    if (totals.restarts) parts.push(h("p", { class: "note" }, `The judge was restarted ${whole(totals.restarts)} times while questions waited for answers.`));
     this.troubleCard.hidden = !parts.length;
     fill(this.trouble, parts.flat());
   }
