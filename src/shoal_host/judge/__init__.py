@@ -1,11 +1,10 @@
 """`shoal judge`: a third party that asks nodes held-out questions (docs/guides/judge.md). Nodes use `shoal.evaluation`.
 
 command         the flags of `shoal judge`; prints reports
-server, web     uvicorn and the HTTP routes, on `shoal_web.serving`
-address_limits  what one address may do, before anything it sends is read
+server          uvicorn and the HTTP routes, on `shoal_web.serving`
 service         the course of a question, from an Ask to its score
 rules           who may ask and answer what, and when, without I/O
 questions       draws the next question: a keyed hash of the judge's secret, the node and a number
 scoring         scores answers off the event loop;  fair_thread: addresses take turns by time
-records         append-only tables in SQLite;  reports: leaderboard, curves, comparisons, exports
+records         append-only tables in SQLite;  reports: leaderboard, exports
 """
