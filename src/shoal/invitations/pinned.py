@@ -52,13 +52,9 @@ def known_swarms() -> dict[str, str]:
 
 def remember(entry: Entry) -> None:
     """From now on the entry's name belongs to its host. Raises `UserError`."""
-    path = identity_path().with_name(KNOWN)
     known = known_swarms() | {entry.name: entry.key}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-    replace(path, "".join(f"{name} {key}\n" for name, key in sorted(known.items())).encode())
+    lines = "".join(f"{name} {key}\n" for name, key in sorted(known.items()))
+    _write(identity_path().with_name(KNOWN), lines.encode())
 
 
 def kept(invitation: Invitation) -> dict[str, str]:

@@ -114,6 +114,11 @@ class JudgeClient:
         self._work = 0
         self._met = False
         self._http = BoundedHttp(self.url, timeout, MAX_BYTES)
+        self.close = self._http.close
+        self.busy = False
+        """For `Judges`: whether a call is running, perhaps one that was given up."""
+        self.rest_until, self.failures, self.why = 0.0, 0, ""
+        """For `Judges`: until when it is left alone, and why; "" where it only keeps its pace."""
 
     @property
     def key(self) -> bytes:
@@ -166,9 +171,6 @@ class JudgeClient:
             if isinstance(reply, Verdict) or time.monotonic() + 1.5 > end:
                 return reply
             time.sleep(0.5)
-
-    def close(self) -> None:
-        self._http.close()
 
     def _meet(self, end: float) -> None:
         """Reads the judge's card: its key, its clock, the work it wants of a new key."""

@@ -12,7 +12,6 @@ next to nothing. Whatever a judge does, nothing is raised here and training does
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 from typing import Any, TypeVar
@@ -33,23 +32,6 @@ PACE = "rate"
 """The refusal of a judge that gives one question in so many seconds, as it should: nobody is told."""
 
 
-@dataclass(eq=False)
-class JudgeConnection:
-    """One judge and its state."""
-
-    client: JudgeClient
-    busy: bool = False
-    """Whether a call is running, perhaps one that was given up."""
-    rest_until: float = 0.0
-    failures: int = 0
-    why: str = ""
-    """Why it is left alone; empty where it only keeps its pace."""
-
-    @property
-    def name(self) -> str:
-        return self.client.name
-
-
 class Judges:
     """The judges of one node. Raises `UserError` for an address that is none."""
 
@@ -65,26 +47,25 @@ class Judges:
     ) -> None:
         self.model, self.in_swarm, self.display_name = model, in_swarm, display_name
         self.patience, self._clock = patience, clock
-        clients = [JudgeClient(address, identity, patience) for address in dict.fromkeys(addresses)]
-        self.connections = [JudgeConnection(client) for client in clients]
+        self.clients = [JudgeClient(address, identity, patience) for address in dict.fromkeys(addresses)]
         self.trouble = ""
         """Which judges gave no score the last time, and why."""
 
     def ask(self, policy: Policy, round: int, seed: int) -> dict[str, Any]:
         """The figures of this round: `judge/pass@1`, over the judges that gave a score, or None; `judge/questions`, how
         many those are; `judge/pass@1/N` of each, by its position. Empty without judges."""
-        if not self.connections:
+        if not self.clients:
             return {}
         notes: dict[str, str] = {}
         said = round, self.model, self.in_swarm, self.display_name
-        asking = {one: partial(one.client.ask, *said) for one in self._ready(notes)}
+        asking = {one: partial(one.ask, *said) for one in self._ready(notes)}
         asked = self._call(asking, notes)
         texts = self._answers(policy, asked, seed, notes)
-        answering = {one: partial(one.client.answer, asked[one], text) for one, text in texts.items()}
+        answering = {one: partial(one.answer, asked[one], text) for one, text in texts.items()}
         replies = self._call(answering, notes)
         later = [one.name for one, reply in replies.items() if isinstance(reply, Receipt)]
         notes |= dict.fromkeys(later, "it has the answer, and scores it later")
-        found = [replies.get(one) for one in self.connections]
+        found = [replies.get(one) for one in self.clients]
         scores = [reply.score if isinstance(reply, Verdict) else None for reply in found]
         self.trouble = "; ".join(f"judge {name}: {why}" for name, why in notes.items())
         known = [score for score in scores if score is not None]
@@ -93,13 +74,13 @@ class Judges:
         return {"judge/pass@1": mean, "judge/questions": len(known), **(figures if len(scores) > 1 else {})}
 
     def close(self) -> None:
-        for one in self.connections:
+        for one in self.clients:
             if not one.busy:
-                one.client.close()
+                one.close()
 
-    def _ready(self, notes: dict[str, str]) -> list[JudgeConnection]:
+    def _ready(self, notes: dict[str, str]) -> list[JudgeClient]:
         now, found = self._clock(), []
-        for one in self.connections:
+        for one in self.clients:
             if one.busy:
                 notes[one.name] = "it has not replied yet"
             elif now < one.rest_until:
@@ -109,8 +90,8 @@ class Judges:
         return found
 
     def _answers(
-        self, policy: Policy, asked: Mapping[JudgeConnection, AskedQuestion], seed: int, notes: dict[str, str]
-    ) -> dict[JudgeConnection, str]:
+        self, policy: Policy, asked: Mapping[JudgeClient, AskedQuestion], seed: int, notes: dict[str, str]
+    ) -> dict[JudgeClient, str]:
         """One text for each question; "" where the policy gives none, which counts as wrong. A question that the policy
         cannot read, such as one that is too long, is left out."""
         texts = {}
@@ -125,15 +106,13 @@ class Judges:
             texts[one] = group[0].text if group else ""
         return texts
 
-    def _call(
-        self, calls: Mapping[JudgeConnection, Callable[[], T]], notes: dict[str, str]
-    ) -> dict[JudgeConnection, T]:
+    def _call(self, calls: Mapping[JudgeClient, Callable[[], T]], notes: dict[str, str]) -> dict[JudgeClient, T]:
         """The results that come in time. Each call runs in a thread of its own."""
-        found: dict[JudgeConnection, T] = {}
-        failed: dict[JudgeConnection, str] = {}
+        found: dict[JudgeClient, T] = {}
+        failed: dict[JudgeClient, str] = {}
         lock = threading.Lock()  # a late thread writes while others read
 
-        def make(one: JudgeConnection, call: Callable[[], T]) -> None:
+        def make(one: JudgeClient, call: Callable[[], T]) -> None:
             try:
                 result = call()
             except Exception as error:  # whatever a judge provokes here, training goes on
@@ -162,7 +141,7 @@ class Judges:
             notes |= {one.name: why for one in calls if one not in found and (why := failed.get(one, late))}
             return dict(found)
 
-    def _rest(self, one: JudgeConnection, error: JudgeUnavailable) -> None:
+    def _rest(self, one: JudgeClient, error: JudgeUnavailable) -> None:
         """Leaves a judge alone for a while: as long as it asks for, or longer each time that it fails."""
         if error.reason in HEALTHY:
             pause = min(LONGEST, error.retry_after or 0.0)
