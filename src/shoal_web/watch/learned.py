@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS, turns_of
 from shoal_web.watch.pictures import identified, with_drawings
-from shoal_web.watch.source import EDGES, NAME, SHOWN, WHOLE, Data, GraphQuery, StoryQuery
+from shoal_web.watch.source import EDGES, NAME, SHOWN, Data, GraphQuery, StoryQuery
 from shoal_web.watch.tables import HELD, Row, Tables, parquet
 
 SHARES = 1000
@@ -26,12 +26,12 @@ SHARES = 1000
 MAKERS: Final = 20
 """Of one node that are shown, at most."""
 MAKER: Final = f"coalesce(left(maker, {NAME}), '') AS maker, coalesce(\"foreign\", false) AS peer"
-QUESTIONS, EVALUATIONS = 64, 40
-"""Of one node that are shown, at most: questions, evaluations (evenly chosen)."""
+QUESTIONS, EVALUATIONS, TOLD = 64, 40, 4000
+"""Of one node that are shown, at most: questions, evaluations (evenly chosen), characters of each text."""
 TRIED: Final = 8
 """Questions among which the one to begin with is chosen."""
 RIGHT: Final = 1.0
-KEY: Final = f"left(md5(concat(left(task, {NAME}), chr(0), left(question, {WHOLE}))), 8)"
+KEY: Final = f"left(md5(concat(left(task, {NAME}), chr(0), left(question, {TOLD}))), 8)"
 """SQL for what names a question in addresses."""
 
 
@@ -132,7 +132,7 @@ class Lessons:
         every = [row["round"] for row in self._tables.rows(f"SELECT DISTINCT round FROM {own} ORDER BY 1", values)]
         questions = self._tables.rows(
             f"SELECT key, coalesce(any_value(left(task, {NAME})), '') AS task, "
-            f"coalesce(any_value(left(question, {WHOLE})), '') AS question, "
+            f"coalesce(any_value(left(question, {TOLD})), '') AS question, "
             f"any_value(left(answer, {SHOWN})) AS answer, "
             f"any_value(left(identity, {NAME})) AS identity, "
             f"min(round) FILTER (WHERE reward >= {RIGHT}) AS first_right "
@@ -155,7 +155,7 @@ class Lessons:
         first = chosen["first_right"]
         rounds = sorted({*shown, *([] if first is None else [first])})
         answers = self._tables.rows(
-            f"SELECT round, any_value(left(completion, {WHOLE})) AS completion, any_value(reward) AS reward, "
+            f"SELECT round, any_value(left(completion, {TOLD})) AS completion, any_value(reward) AS reward, "
             f"any_value(left(finish_reason, {NAME})) AS finish_reason, any_value(conversation) AS conversation "
             f"FROM (SELECT * REPLACE ({HELD}) FROM {own}) "
             f"WHERE key = $key AND round IN {_list(rounds)} GROUP BY round ORDER BY round",
