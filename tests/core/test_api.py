@@ -101,6 +101,19 @@ def test_parts_of_one_s_own_are_checked(here: Path) -> None:
     assert not (here / "never").exists()
 
 
+def test_a_loss_that_is_not_finite_is_told(here: Path) -> None:
+    (here / "bad.py").write_text(
+        "from shoal.learn.losses.base import Average, TokenLosses\n"
+        "class Nan:\n"
+        "    average = Average.token\n"
+        "    def token_losses(self, tokens):\n"
+        "        return TokenLosses(tokens.logps_T * float('nan'))\n"
+    )
+    found = shoal.run(rounds=2, out="one", loss_type="bad:Nan", **SMALL)
+    [warning] = found.warnings
+    assert warning.startswith("steps were skipped, since a loss or a gradient was not finite: node-1 ")
+
+
 def test_a_swarm_s_name_is_checked_before_anything_is_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_HOME", str(here / "home"))
     with pytest.raises(shoal.UserError, match="a/b"):

@@ -85,6 +85,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     else:
         state = f"in touch, {status['links']} link{'s' * (status['links'] != 1)}"
     wants = f" (wants {status['wanted']})" if status["wanted"] else ""
+    listening = f", listening to {len(status['neighbours'])}{wants}" if status["neighbours"] or wants else ""
     pool = status["pool"]
     rows = {
         "node": f"{status['name']} ({status['id'][:16]}…)",
@@ -93,12 +94,14 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         "folder": str(folder),
         "state": state,
         "note": status["note"] if state.startswith("in touch") else "",
-        "peers": f"{status['peers']} there, listening to {len(status['neighbours'])}{wants}",
+        "peers": f"{status['peers']} there{listening}",
         "in": _flow(status["received"]),
         "out": _flow(status["sent"]),
         "pool": f"{pool['rollouts']} rollouts, {pool['live']} live; J = {pool['wanted']}",
         "admitted": str(admission["admitted"]),
-        "errors": f"{status['faults']} of this program itself; its log has the first" if status["faults"] else "",
+        "errors": f"{status['faults']} of this program itself; the first: {status.get('first_fault') or 'in its log'}"
+        if status["faults"]
+        else "",
         "refused": reasons(all_refused(status)) or "nothing",
         "gradient": ""
         if got["peers"] is None

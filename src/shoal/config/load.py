@@ -178,5 +178,5 @@ def nearest_setting(where: list[str], section: type[Section]) -> str:
     if near:
         return f"did you mean '{f'{prefix}.' if prefix else ''}{near[0]}'?"
     everywhere = {name.rpartition(".")[2]: name for name, _ in settings_of(Config)}
-    near = difflib.get_close_matches(where[-1], everywhere, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(where[-1], everywhere, n=1, cutoff=0.7)
     return f"did you mean '{everywhere[near[0]]}'?" if near else "`shoal run --help` lists them all"

@@ -195,6 +195,7 @@ class SwarmConnection:
             "received": {**self._received.status(), "overflow": self._intake.lost},
             "dropped": dict(self.dropped),
             "faults": self.faults,
+            "first_fault": self.transport.first_fault,
             "admission": self.admission.status(),
         }
 

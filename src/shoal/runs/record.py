@@ -12,6 +12,8 @@ from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 from shoal.runs.trackers import Trackers
 from shoal.runs.watcher import Watcher
 
+SKIPPED = "learner/skipped_steps"
+
 
 class Record:
     """The run's folder, its watcher and its trackers."""
@@ -26,10 +28,13 @@ class Record:
         self.diagnosis = Diagnosis(nodes.config, nodes.tasks)
         self._warned: set[str] = set()
         self._written: list[str] | None = None
+        self._skipped = ""
 
     def write(self, rows: Sequence[Mapping[str, Any]], results: Sequence[RoundResult]) -> None:
         """Records a round: `rows`, the metrics of each node, and `results`, one for each node (none in round 0)."""
         round, member = self.nodes.round, self.nodes.member
+        if skipped := [f"{row['node']} {row[SKIPPED]:g}" for row in rows if row.get(SKIPPED)]:
+            self._skipped = f"steps were skipped, since a loss or a gradient was not finite: {', '.join(skipped)}"
         if self.folder is not None:
             self.folder.log(rows)
             rollouts = [rollout_rows(result, self.nodes.tasks.answer) for result in results]
@@ -82,6 +87,7 @@ class Record:
         found = {
             "scoring": self.nodes.scoring.trouble or self.nodes.verifier.trouble,
             "questions": self.nodes.tasks.trouble,
+            "steps": self._skipped,
             **(self.trackers.troubles if self.trackers is not None else {}),
             self.diagnosis.cause: self.diagnosis.warning,
         }

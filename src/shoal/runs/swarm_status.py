@@ -98,6 +98,7 @@ class Status(msgspec.Struct):
     admission: Admitted
     dropped: dict[str, Count] = {}
     display_name: str = ""
+    first_fault: str = ""
     ended: bool = False
     """Whether this is the last one, of a node that ended in order."""
 
@@ -122,8 +123,8 @@ def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
     received, sent = status["received"], status["sent"]
     refused = reasons(all_refused(status), 3)
     parts = [
-        f"swarm {status['swarm']} as {status['name']}: {status['peers']} peer{'s' * (status['peers'] != 1)}, "
-        f"listening to {len(status['neighbours'])}",
+        f"swarm {status['swarm']} as {status['name']}: {status['peers']} peer{'s' * (status['peers'] != 1)}"
+        + (f", listening to {len(status['neighbours'])}" if status["neighbours"] else ""),
         f"in {received['messages_per_second']:.1f}/s ({size(received['bytes_per_second'])}/s), "
         f"out {sent['messages_per_second']:.1f}/s; {status['admission']['admitted']} admitted"
         + (f", refused: {refused}" if refused else ""),

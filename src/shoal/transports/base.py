@@ -14,6 +14,7 @@ See docs/extend/transport.md for an example.
 import hashlib
 import logging
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.config.sections import NetworkConfig
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret
 
@@ -91,12 +92,15 @@ class Transport(ABC):
     """Messages that came and were not delivered, by reason."""
     faults: int
     """Errors of this program itself."""
+    first_fault: str
+    """What the first of them was; empty if there was none."""
 
     def __init__(self, network: NetworkConfig, context: TransportContext) -> None:
         """`network`: where others are. It opens at once, or on a thread of its own. Raises `UserError`."""
         self.context = context
         self.dropped = Counter()
         self.faults = 0
+        self.first_fault = ""
 
     @classmethod  # noqa: B027 (most have nothing to check)
     def check(cls, network: NetworkConfig) -> None:
@@ -120,6 +124,8 @@ class Transport(ABC):
         are counted."""
         self.faults += 1
         if self.faults == 1:
+            error = sys.exc_info()[1]
+            self.first_fault = f"{doing}: {in_brief(error)}" if error else doing
             logger.exception("%s failed; further such errors are counted only", doing)
 
     def need(self, live: int, wanted: int) -> None:  # noqa: B027 (for those that choose whom to listen to)

@@ -4,6 +4,7 @@ from typing import Final
 
 from shoal.config.own_code import find, make_part
 from shoal.config.sections import NetworkConfig
+from shoal.errors import UserError
 from shoal.transports.base import Transport, TransportContext
 
 KNOWN: Final = {
@@ -22,4 +23,6 @@ def check_transport(network: NetworkConfig) -> None:
     """Raises `UserError` for settings that cannot be used, before anything is loaded."""
     found = find(network.transport, "transport", KNOWN, "shoal.transports")
     if isinstance(found, type) and issubclass(found, Transport):
+        if missing := ", ".join(sorted(found.__abstractmethods__)):
+            raise UserError(f"transport {network.transport!r} lacks {missing} (see shoal.transports.base.Transport)")
         found.check(network)

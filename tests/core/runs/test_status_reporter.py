@@ -52,6 +52,19 @@ def test_a_node_that_ended_in_order_is_not_said_to_be_in_touch(
     assert "shoal join --resume one" in text
 
 
+class Faulty(Member):
+    def status(self) -> dict[str, Any]:
+        return super().status() | {"faults": 11, "first_fault": "sending a notice: OSError: the disk is full"}
+
+
+def test_the_first_error_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(StatusReporter(Watcher(), Faulty(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
+        reporter.update({"round": 1, "node": "calm-otter-1a2b"})
+        assert main(["status", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "11 of this program itself; the first: sending a notice: OSError: the disk is full" in said
+
+
 class Differs(Member):
     """It hears peers, whose messages are too large or of other tasks."""
 

@@ -167,6 +167,26 @@ def test_a_transport_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest
         check_network(Config.model_validate({"network": {"transport": "folder", "connect": [str(tmp_path / "none")]}}))
 
 
+HALF = """from shoal.transports.base import Presence, Transport
+class Half(Transport):
+    def presence(self): return Presence(peers=1)
+    def close(self): pass
+class Full(Half):
+    def publish(self, channel, data): raise OSError("the disk is full")
+"""
+
+
+def test_what_is_wrong_with_a_transport_of_ones_own_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half.py").write_text(HALF)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match=r"transport 'half:Half' lacks publish"):
+        check_network(Config.model_validate({"network": {"transport": "half:Half"}}))
+    with closing(Node({"transport": "half:Full"})) as node:
+        node.share([node.rollout()])
+        until(lambda: node.faults > 0)
+        assert node.status()["first_fault"].endswith("OSError: the disk is full")
+
+
 def test_a_node_without_peers_says_so(tmp_path: Path) -> None:
     with closing(Node({"transport": "folder", "connect": [str(tmp_path)]})) as alone:
         assert alone.status()["note"] == "alone: nobody else is in this swarm yet; training goes on"
