@@ -35,12 +35,10 @@ class Frame:
         slots = "|".join(SLOTS)
         self._order = [SLOTS.index(slot) for slot in re.findall(slots, text)]
         pieces = re.split(slots, text)
-        if not isinstance(content, str):
-            first, *rest = [list(tokenizer(piece, add_special_tokens=False).input_ids) for piece in pieces]
-        else:
-            first = _without_end(tokenizer, list(tokenizer(pieces[0]).input_ids))
-            rest = [list(tokenizer(piece, add_special_tokens=False).input_ids) for piece in pieces[1:]]
-        self._pieces = [first, *rest]
+        self._pieces = [list(tokenizer(piece, add_special_tokens=False).input_ids) for piece in pieces]
+        if isinstance(content, str):  # with what the tokenizer puts before a text, but not behind it
+            first = list(tokenizer(pieces[0]).input_ids)
+            self._pieces[0] = first[:-1] if first and first[-1] == tokenizer.eos_token_id else first
 
     def __len__(self) -> int:
         """Tokens of the frame alone."""
@@ -67,8 +65,3 @@ def _rendered(tokenizer: Any, chat: Mapping[str, str], name: str) -> str:
     template = chat_template(tokenizer, name)
     assert template is not None
     return template.frame(tuple(chat), thinking=False).text(list(chat.values()))
-
-
-def _without_end(tokenizer: Any, ids: list[int]) -> list[int]:
-    """`ids` without the end-of-sequence token that some tokenizers append."""
-    return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids

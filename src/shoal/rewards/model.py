@@ -52,11 +52,13 @@ class ModelReward(Pointwise):
         outputs = self.model.config.num_labels
         if label >= outputs:
             raise UserError(f"reward model '{name}' has {outputs} outputs: take a label from 0 to {outputs - 1}")
-        self._pad = _pad_id(self.tokenizer)
+        ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id)
+        self._pad = next((int(id) for id in ids if id is not None), 0)
         self.model.config.pad_token_id = self.model.config.get_text_config().pad_token_id = self._pad
         self.model.to(placement.device).eval().requires_grad_(False)
         self._plain = PlainText(self.tokenizer)
-        self._frame = self._chat_frame() if self.tokenizer.chat_template else None
+        chat = {"user": SLOTS[0], "assistant": SLOTS[1]}
+        self._frame = Frame(self.tokenizer, chat, name) if self.tokenizer.chat_template else None
         context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or CONTEXT
         self._limit = min(max_characters, (context - len(self._frame or "") - 8) // 2)
         if self._limit < LEAST:
@@ -111,10 +113,6 @@ class ModelReward(Pointwise):
             inputs["token_type_ids"] = [(segments or []) + [0] * (longest - len(ids)) for ids, segments in rows]
         return {key: torch.tensor(value, device=self.placement.device) for key, value in inputs.items()}
 
-    def _chat_frame(self) -> Frame:
-        question, answer, _ = SLOTS
-        return Frame(self.tokenizer, {"user": question, "assistant": answer}, self.name)
-
 
 def _load(name: str) -> tuple[Any, Any]:
     transformers.logging.set_verbosity_error()
@@ -131,10 +129,3 @@ def _load(name: str) -> tuple[Any, Any]:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
         raise UserError(f"'{name}' is no reward model: it has no trained {missing}; take one made for that")
     return model, tokenizer
-
-
-def _pad_id(tokenizer: Any) -> int:
-    for id in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if id is not None:
-            return int(id)
-    return 0

@@ -56,10 +56,6 @@ class GuardedProcess:
         self._pid: int | None = None
         """Of the process that works, once it has said that it is ready."""
 
-    def start(self) -> None:
-        """Start it and wait until it is ready. Raises `UserError` with what it lacks, or if it fails several times."""
-        self._ready()
-
     def renew(self) -> None:
         """Replace the process, whatever it does: after an interrupt its replies would answer the wrong request."""
         if self._source is None or not self._source.forks:
@@ -86,7 +82,7 @@ class GuardedProcess:
     def send(self, message: object) -> None:
         """Send a request. Raises `UserError` as `start` does."""
         with contextlib.suppress(OSError):  # a dead process shows as a missing answer
-            send(self._ready(), message)
+            send(self.start(), message)
 
     def receive(self, seconds: float, wall: float | None = None) -> bytes:
         """The next message. Raises `TimeoutError` once the process has worked for `seconds` on it, however busy the
@@ -111,7 +107,8 @@ class GuardedProcess:
             self.renew()
             raise
 
-    def _ready(self) -> Connection:
+    def start(self) -> Connection:
+        """Start it and wait until it is ready. Raises `UserError` with what it lacks, or if it fails several times."""
         for _ in range(STARTS):
             try:
                 if self._source is None:

@@ -118,8 +118,7 @@ class Tasks:
 
     @property
     def trouble(self) -> str:
-        """The first error in making a question that was drawn, and how many there were, in one line; empty if there was
-        none."""
+        """The first error in making a question that was drawn, and how many there were; empty if there was none."""
         return str(self._trouble)
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
@@ -129,11 +128,8 @@ class Tasks:
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
-            if not getattr(source.task, "has_answers", True):
-                found[label] = []
-                continue
-            scan = max(1000, 50 * per_task)
             failed = 0
+            scan = max(1000, 50 * per_task) if getattr(source.task, "has_answers", True) else 0
             for number in range(scan):
                 if len(texts) == per_task:
                     break
