@@ -218,7 +218,7 @@ STUDY: dict[str, Any] = {
     "arms": {
         "verifier": {},
         "model": {"rewards": [{"kind": "model", "model": "base:taste"}]},
-        "both": {"rewards": [{"gate": True}, {"kind": "model", "model": "base:taste"}]},
+        "both": {"rewards": [{"kind": "verifier", "gate": True}, {"kind": "model", "model": "base:taste"}]},
     },
 }
 
