@@ -64,8 +64,8 @@ class NetworkConfig(Section):
     """Name of the swarm: up to 64 letters, digits, dots, - and _."""
     transport: str = "zenoh"
     """How messages travel. zenoh: over the network, by relays or within a local one; folder: through a folder that all
-    nodes see, which `connect` names; module:attribute: a transport of your own (docs/extend/transport.md). All other
-    settings but name, connect, secret_file and display_name are zenoh's."""
+    nodes see, which `connect` names; memory: within this process; module:attribute: a transport of your own
+    (docs/extend/transport.md). All other settings but name, connect, secret_file and display_name are zenoh's."""
     connect: list[str] = []
     """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If neither
     `connect` nor `listen` is set, the node finds others on its local network. With the transport folder: the folder."""

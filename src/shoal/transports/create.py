@@ -10,6 +10,7 @@ from shoal.transports.base import Transport, TransportContext
 KNOWN: Final = {
     "zenoh": "shoal.transports.zenoh.transport:ZenohTransport",
     "folder": "shoal.transports.folder:FolderTransport",
+    "memory": "shoal.transports.memory:MemoryTransport",
 }
 
 

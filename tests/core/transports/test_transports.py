@@ -73,12 +73,13 @@ def words(transport: str, folder: Path, ports: tuple[int, int]) -> list[dict[str
     here, there = (f"127.0.0.1:{port}" for port in ports)
     return {
         "zenoh": [{"listen": [here]}, {"connect": [here]}],
+        "memory": [{}, {}],
         "folder": [{"connect": [str(folder)]}, {"connect": [str(folder)]}],
         "own_transport:Datagrams": [{"listen": [here], "connect": [there]}, {"listen": [there], "connect": [here]}],
     }[transport]
 
 
-@pytest.fixture(params=["folder", "own_transport:Datagrams", "zenoh"])
+@pytest.fixture(params=["memory", "folder", "own_transport:Datagrams", "zenoh"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeNode]:
     """Makes the first or second node with each transport; one's own is the example of the page."""
     [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -159,7 +160,7 @@ def test_a_transport_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UserError, match=r"lacks check, close, .* \(see shoal\.transports\.base\.Transport"):
         Node({"transport": "mine:make"})
-    with pytest.raises(UserError, match="choose from zenoh, folder and module:attribute"):
+    with pytest.raises(UserError, match="choose from zenoh, folder, memory and module:attribute"):
         config_from_keywords({"transport": "pigeons"})
     with pytest.raises(UserError, match="takes one folder that is there"):
         check_network(Config.model_validate({"network": {"transport": "folder"}}))
@@ -188,7 +189,7 @@ def test_what_is_wrong_with_a_transport_of_ones_own_is_said(tmp_path: Path, monk
 
 
 def test_a_node_without_peers_says_so(tmp_path: Path) -> None:
-    with closing(Node({"transport": "folder", "connect": [str(tmp_path)]})) as alone:
+    with closing(Node({"transport": "memory", "name": "empty"})) as alone:
         assert alone.status()["note"] == "alone: nobody else is in this swarm yet; training goes on"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
