@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from shoal.config.display_name import fault
 from shoal.config.own_code import is_own
 
-TRANSPORTS: Final = ("zenoh", "folder")
+TRANSPORTS: Final = ("zenoh", "folder", "memory")
 """Beside those of one's own."""
 SELECTIONS: Final = ("fair", "trusting")
 """Beside those of one's own."""
