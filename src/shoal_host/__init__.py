@@ -1,1 +1,1 @@
-"""What a host of a swarm runs: relay, judge, directory, and all of them in one command, `shoal host`."""
+"""What a host of a swarm runs: a relay, a judge, and both in one command, `shoal host`."""
