@@ -21,7 +21,6 @@ COMMANDS = {
     "ask": Command("shoal.cli.ask", "ask models questions of your own, side by side"),
     "status": Command("shoal.cli.status", "show the state of a joined node"),
     "export": Command("shoal.cli.export", "take a model away: a folder, GGUF or the Hugging Face Hub, with a card"),
-    "doctor": Command("shoal.cli.doctor", "show what this machine can do, and what a run would take"),
     "id": Command("shoal.cli.id", "show, export or import this machine's identity"),
 }
 """The core's own commands. Those of other packages come by entry points."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import platform
 
+import psutil
 import pytest
 import torch
 
 from shoal.errors import UserError
 from shoal.policy import device
 from shoal.policy.device import free_ram, give_back, place
-from shoal.runs.forecast import resident_bytes
+
+
+def resident_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
 
 
 def has_bfloat16(monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:

@@ -73,8 +73,8 @@ def command(args: argparse.Namespace) -> int:
 def examine(config: Config) -> dict[str, Any]:
     """The whole report. Raises `UserError` for a model, a device or a suite that is not there."""
     from shoal.policy.device import free_bytes, place
-    from shoal.runs import forecast
     from shoal.runs.machine import expected_workers, use_threads
+    from shoal_extras.doctor import forecast
 
     use_threads(config)
     placement = place(config.policy.device, config.policy.dtype)

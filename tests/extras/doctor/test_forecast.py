@@ -15,8 +15,10 @@ import pytest
 from shoal.config.load import make_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs import forecast
-from shoal.runs.forecast import (
+from shoal.runs.models import make_learner
+from shoal.tasks import Tasks
+from shoal_extras.doctor import forecast
+from shoal_extras.doctor.forecast import (
     MARGIN,
     Trial,
     advise,
@@ -28,8 +30,6 @@ from shoal.runs.forecast import (
     trial_policy,
     try_apart,
 )
-from shoal.runs.models import make_learner
-from shoal.tasks import Tasks
 
 pytestmark = pytest.mark.slow
 

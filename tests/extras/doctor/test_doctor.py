@@ -12,7 +12,8 @@ import pytest
 
 def test_help_imports_nothing_heavy() -> None:
     program = (
-        "import argparse, sys\nfrom shoal.cli.doctor import add_arguments\nadd_arguments(argparse.ArgumentParser())\n"
+        "import argparse, sys\nfrom shoal_extras.doctor.command import add_arguments\n"
+        "add_arguments(argparse.ArgumentParser())\n"
         "print(sorted({'torch', 'transformers', 'reasoning_gym'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
