@@ -4,18 +4,13 @@
 `Swarm` carries rollouts, `Selection` chooses what to send and what to learn from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from shoal.rollout import Answer, Completion, Question, QuestionId, Rollout, Scored
-
-if TYPE_CHECKING:
-    from shoal.rewards.scorer import Scorer
 
 
 class Stateful(Protocol):
@@ -231,11 +226,17 @@ class Learner(Stateful, Protocol):
         ...
 
 
+class Scores(Protocol):
+    """Validates rollouts, and has a verifier reward those that are valid."""
+
+    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]: ...
+
+
 @runtime_checkable
 class AnswersItself(Protocol):
     """A learner that answers questions anew while it learns. One of your own need not."""
 
-    scorer: Scorer | None
+    scorer: Scores | None
     """The node's scorer, which rewards these answers. Whoever builds the node sets it; None before that."""
     node: str
     """The node's name. Whoever builds the node sets it."""

@@ -14,16 +14,15 @@ from typing import IO, Any
 
 from shoal.child import die_with_parent, own_pipes
 from shoal.errors import Stopped, UserError
-from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Learner, OnProgress, progress_to
 
 PAUSE = 0.2
 """Seconds between two reports of how far a policy has come, at least."""
 
 Status = Callable[[str], None]
-Build = Callable[[Mapping[str, str], Status], Mapping[str, tuple[LanguagePolicy, Learner]]]
-"""Makes nodes' policies and learners from the names of nodes and their models, and reports what it loads. It is pickled
-by reference."""
+Build = Callable[[Mapping[str, str], Status], Mapping[str, tuple[Any, Learner]]]
+"""Makes nodes' language policies and learners from the names of nodes and their models, and reports what it loads. It
+is pickled by reference."""
 
 
 def main() -> None:

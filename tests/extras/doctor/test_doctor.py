@@ -21,8 +21,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_report_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    from shoal.cli import doctor
     from shoal.cli.flags import Parser
+    from shoal_extras.doctor import command as doctor
 
     parser = Parser()
     doctor.add_arguments(parser)
