@@ -4,6 +4,8 @@
 `Swarm` carries rollouts, `Selection` chooses what to send and what to learn from.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
