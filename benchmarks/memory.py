@@ -78,10 +78,10 @@ def expected(settings: dict[str, Any]) -> dict[str, int]:
     """The estimate, by parts."""
     from shoal.config.load import make_config
     from shoal.runs.machine import expected_workers
-    from shoal_extras.doctor.forecast import expected_memory, local_models, try_apart
+    from shoal_extras.doctor.forecast import expected_memory, try_apart
 
     config = make_config(settings, "the benchmark").resolved()
-    trials = [try_apart(config, name) for name in local_models(config)]
+    trials = [try_apart(config, name) for name in config.local_models]
     return expected_memory(config, trials, expected_workers(config))
 
 
