@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,26 +18,42 @@ from typing import Any, Self
 import pytest
 import torch
 
+PROGRAM = """
+import os, sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path = sys.argv[1]
+params.n_ctx, params.n_parallel, params.port = 512, 1, 0
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+params.warmup, params.verbosity = False, 0
+params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+server = xllamacpp.Server(params)
+print("at " + server.listening_address, flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+
 
 class LlamaCpp:
-    """A server of its own, on one thread, whose keys and values are F32 as those of transformers are."""
+    """A server on one thread, whose keys and values are F32 as those of transformers are. It has a process of its own,
+    since it may hang when it ends."""
 
     def __init__(self, path: Path) -> None:
-        xllamacpp: Any = pytest.importorskip("xllamacpp")
-        params = xllamacpp.CommonParams()
-        params.model.path = str(path)
-        params.n_ctx, params.n_parallel, params.port = 512, 1, 0
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-        params.warmup, params.verbosity = False, 0
-        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        self._server = xllamacpp.Server(params)
+        pytest.importorskip("xllamacpp")
+        command = [sys.executable, "-c", PROGRAM, str(path)]
+        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._server.stdout is not None
+        lines = iter(self._server.stdout.readline, "")
+        self._address = next((line.strip()[3:] for line in lines if line.startswith("at ")), "")
+        if not self._address:
+            raise ValueError(f"llama.cpp does not load {path.name}")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        del self._server  # which ends it
+        self._server.kill()
+        self._server.communicate()
 
     def tokens(self, text: str) -> list[int]:
         """The tokens of a text, in which special tokens may stand."""
@@ -65,7 +83,7 @@ class LlamaCpp:
 
     def _post(self, path: str, told: dict[str, Any]) -> Any:
         request = urllib.request.Request(
-            self._server.listening_address + path, json.dumps(told).encode(), {"Content-Type": "application/json"}
+            self._address + path, json.dumps(told).encode(), {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=120) as reply:
             return json.load(reply)
