@@ -162,7 +162,7 @@ class Tasks:
         return {
             label: [self._asked(source, question.id, question) for question in longest()]
             for label, source in self._labelled.items()
-            if (longest := getattr(source.task, "longest", None))
+            if callable(longest := getattr(source.task, "longest", None))
         }
 
     def made(self, label: str, seed: int, index: int) -> Question:

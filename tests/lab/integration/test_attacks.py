@@ -391,12 +391,15 @@ def test_a_resumed_node_knows_what_it_had_before_it_looks(tmp_path: Path) -> Non
         config, peer = reef.node.config, reef.honest.identity
         reef.node.close()
         missed = reef.honest.share()
-        with closing(LearnerConnection(config, reef.node.identity)) as again:
-            until(lambda: again.admission.admitted >= 8)
+        with closing(LearnerConnection(config, reef.node.identity, waits=True)) as again:
+            until(lambda: again.status()["received"]["messages"] >= 8)
+            assert again.admission.admitted == 0
             again.load(tmp_path)
-            got = [scored.rollout for scored in again.receive()]
+            again.start()
+            got: list[object] = []
+            until(lambda: got.extend(scored.rollout for scored in again.receive()) or len(got) == 4)
             assert got == missed
-            assert again.admission.refused["repeated"] == 4
+            until(lambda: again.admission.refused["repeated"] == 4)
             late = reef.honest.share()
             until(lambda: got.extend(scored.rollout for scored in again.receive()) or len(got) == 8)
             assert got == missed + late
