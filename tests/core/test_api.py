@@ -32,6 +32,7 @@ def test_the_import_is_light_and_names_are_found_when_they_are_used() -> None:
         _ = shoal.nonsense  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_run_its_frames_and_its_models(here: Path) -> None:
     result = shoal.run(rounds=2, out="one", **SMALL)
     assert result.finished
@@ -51,6 +52,7 @@ def test_a_run_its_frames_and_its_models(here: Path) -> None:
     assert "nodes = 2" in (here / "one" / "config.toml").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_can_be_resumed() -> None:
     stop = threading.Event()
     stop.set()
@@ -68,6 +70,7 @@ def test_settings_and_a_config_are_one_or_the_other() -> None:
         shoal.run(lerning_rate=1)
 
 
+@pytest.mark.slow
 def test_files_from_somebody_else_run_no_code(here: Path) -> None:
     (here / "evil.py").write_text("open('owned', 'w')\nclass S: pass\n")
     (here / "evil.toml").write_text('selection.rule = "evil:S"\n')
@@ -101,6 +104,7 @@ def test_parts_of_one_s_own_are_checked(here: Path) -> None:
     assert not (here / "never").exists()
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_told(here: Path) -> None:
     (here / "bad.py").write_text(
         "from shoal.learn.losses.base import Average, TokenLosses\n"

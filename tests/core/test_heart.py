@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fakes import question
 
 from shoal.node import Node
@@ -83,6 +84,7 @@ def test_the_lines_are_few_and_have_the_node_s_names() -> None:
             assert re.search(rf"\b{name.id}\b", source), name.id
 
 
+@pytest.mark.slow
 def test_the_loop_of_one_s_own_is_fifteen_lines_and_runs() -> None:
     text = (README.parent / "docs/guides/python.md").read_text(encoding="utf-8")
     [found] = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "make_node" in block]

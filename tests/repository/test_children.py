@@ -22,6 +22,7 @@ def test_they_are_found() -> None:
     assert "shoal.sandbox.worker" in FOUND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", FOUND)
 def test_it_starts(module: str) -> None:
     """Without a first message it ends, and not for lack of a module or of its `main`."""

@@ -340,6 +340,7 @@ def test_a_flood_by_one_key_ends_at_its_quota(ada: Identity) -> None:
     assert len(admit(admission, sealed(bob, rollout(bob)))) == 1
 
 
+@pytest.mark.slow
 def test_who_sends_something_to_learn_from_for_hours_is_known(ada: Identity) -> None:
     clock = Clock()
     admission = gate(clock)

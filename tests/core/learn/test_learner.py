@@ -176,6 +176,7 @@ LOSSES = ["grpo", "dr_grpo", "dapo", "gspo(epsilon=0.02, epsilon_high=0.03)", "c
 """Every `loss_type`, with the clip range at which the tests' ratios are clipped."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.0, 0.3])
 @pytest.mark.parametrize("scale_rewards", ["none", "group"])
 @pytest.mark.parametrize("loss_type", LOSSES)

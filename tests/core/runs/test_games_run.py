@@ -25,6 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_as_if_it_had_not_stopped(tmp_path: Path, workers: int) -> None:
     whole = shoal.run(**SETTINGS, workers=workers, rounds=3, out=tmp_path / "whole")
@@ -39,6 +40,7 @@ def test_a_resumed_run_is_as_if_it_had_not_stopped(tmp_path: Path, workers: int)
     assert whole.metrics["tokens/trained"].sum() > 0
 
 
+@pytest.mark.slow
 def test_nodes_learn_from_each_other_and_the_folder_has_every_turn(tmp_path: Path) -> None:
     run = shoal.run(**SETTINGS, workers=0, rounds=3, out=tmp_path / "run")
     assert run.metrics["rollouts/sampled"].sum() > 0

@@ -121,6 +121,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_same_questions_and_a_resumed_one_the_same_answers(tmp_path: Path) -> None:
     execute(Config.model_validate(SETTINGS), tmp_path / "whole")
     whole = pd.read_parquet(tmp_path / "whole" / TRANSCRIPTS)

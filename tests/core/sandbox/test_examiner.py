@@ -90,6 +90,7 @@ def test_candidates_that_say_what_is_not_so(reason: str, either: Examiner | Loca
 MISDEEDS = {"loop": "slow", "exit 0": "crash", "sys.exit": "crash", "raise it": "", "recurse": "", "allocate": ""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "reason"), MISDEEDS.items())
 def test_a_misdeed_costs_its_own_message_only(text: str, reason: str, examiner: Examiner) -> None:
     verdict = examiner.examine(candidate("{right}", text, "wrong"), 0.5)
@@ -99,12 +100,14 @@ def test_a_misdeed_costs_its_own_message_only(text: str, reason: str, examiner: 
     assert examiner.examine(candidate("{right}", "wrong"), 0.5).rewards == (1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_the_budget_is_of_the_whole_message(examiner: Examiner) -> None:
     texts = [f"work 0.1 {n}" for n in range(8)]
     assert examiner.examine(candidate(*texts), 0.4).reason == "slow"
     assert examiner.examine(candidate(*texts), 4.0).reason == ""
 
 
+@pytest.mark.slow
 def test_nobody_is_blamed_for_a_scorer_that_is_slow_whatever_the_answer(examiner: Examiner) -> None:
     for _ in range(2):
         assert examiner.examine(candidate("{right}", "wrong", task="thorough"), 0.2).reason == "slow task"
@@ -119,6 +122,7 @@ def test_nobody_is_blamed_for_a_question_that_takes_long_to_make(examiner: Exami
     assert (patient.reason, patient.rewards) == ("", (1.0,))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process starts from nothing")
 def test_a_fresh_process_is_there_at_once(examiner: Examiner) -> None:
     examiner.examine(candidate("{right}"), 1.0)
@@ -156,6 +160,7 @@ def processes(examiner: Examiner) -> tuple[subprocess.Popen[bytes], int]:
     return source.process, pid
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each starts from nothing")
 def test_examiners_and_verifiers_of_the_same_tasks_share_what_they_are_forked_from(examiner: Examiner) -> None:
     question = candidate().question
@@ -196,6 +201,7 @@ def test_nothing_is_left_running(text: str) -> None:
     assert gone(below)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_what_works_dies_with_what_it_was_forked_from(tmp_path: Path) -> None:
     examiner = Examiner(within(4.0, CONFIG))
@@ -220,6 +226,7 @@ examiner.examine(candidate("loop"), 60.0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_nothing_outlives_a_program_that_is_killed_while_it_scores() -> None:
     command = (sys.executable, "-c", CRASHING)

@@ -102,6 +102,7 @@ MONSTERS = (
 )
 
 
+@pytest.mark.slow
 def test_no_code_in_an_answer_runs(tmp_path: Path) -> None:
     file = tmp_path / "touched"
     config = own(*EVALUATORS, partial_credit=True)
@@ -118,6 +119,7 @@ def test_no_code_in_an_answer_runs(tmp_path: Path) -> None:
         assert verifier.score([(question, [answer]) for question, answer in gold]) == [[1.0]] * len(gold)
 
 
+@pytest.mark.slow
 def test_monstrous_answers_score_low_and_cost_their_neighbours_nothing() -> None:
     config = within(5.0, own(*EVALUATORS))
     tasks = Tasks(config)
@@ -281,6 +283,7 @@ def test_starting_takes_no_completion_s_time(identity: QuestionId) -> None:
         assert verifier.score([(identity, ["0"])]) == [[1.0]]
 
 
+@pytest.mark.slow
 def test_making_a_question_takes_no_completion_s_time() -> None:
     config = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Slow", score_timeout=0.2)])
     question = Tasks(config).draw(1, "key")[0].id
@@ -314,6 +317,7 @@ def test_closing_ends_the_worker_and_scoring_starts_another(identity: QuestionId
     verifier.close()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(text=st.text(st.characters(codec=None, categories=None), max_size=60))
 def test_any_text_scores_within_bounds(all_tasks: tuple[Verifier, list[QuestionId]], text: str) -> None:

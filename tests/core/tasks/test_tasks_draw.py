@@ -20,6 +20,7 @@ TASKS = {name: Tasks(config) for name, config in CONFIGS.items()}
 keys = st.lists(st.text(max_size=8) | st.integers(0, 2**40), max_size=3).map(tuple)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(name=st.sampled_from(sorted(SUITES)), key=keys, n=st.integers(0, 12))
 def test_a_draw_is_a_function_of_its_key(name: str, key: tuple[str | int, ...], n: int) -> None:

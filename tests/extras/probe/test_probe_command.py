@@ -14,6 +14,7 @@ Capture = pytest.CaptureFixture[str]
 SHORT = ["probe", "guppy", "--only", "chain_sum", "--seconds", "1", "--num-generations", "4"]
 
 
+@pytest.mark.slow
 def test_what_is_recommended_is_a_configuration_that_runs(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "my.toml"
     assert main([*SHORT, "--write", str(file)]) == 0

@@ -211,6 +211,7 @@ def test_strangers_text_is_only_text(tmp_path: Path) -> None:
     assert trainer.state.log_history[0]["rollouts/refused"] == 1
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_the_node(tmp_path: Path) -> None:
     """A trainer that goes on from a checkpoint ends with the weights of one that was never stopped."""
     found = []
@@ -237,6 +238,7 @@ def test_a_damaged_state_is_refused_in_one_line(tmp_path: Path) -> None:
         make_trainer(node, tmp_path, max_steps=2, **kept).train(resume_from_checkpoint=True)
 
 
+@pytest.mark.slow
 def test_it_ends_cleanly(tmp_path: Path) -> None:
     """No thread and no process of shoal is left, after Ctrl-C, too; and the model is as the trainer knows it."""
     before, processes = set(threading.enumerate()), set(psutil.Process().children(recursive=True))
@@ -296,6 +298,7 @@ def other_reward(completions: Sequence[str], **_: Any) -> list[float]:
     return [0.0] * len(completions)
 
 
+@pytest.mark.slow
 def test_a_trainer_that_ignores_the_hooks_is_refused(tmp_path: Path) -> None:
     """Nothing that its user gave is ignored in silence."""
     rows = Dataset.from_list([{"prompt": "2 + 2 ="}] * 8)
@@ -359,6 +362,7 @@ def test_versions_without_the_hooks_are_refused(monkeypatch: pytest.MonkeyPatch,
         TRLNode(MemorySwarm(), task=LETTERS)
 
 
+@pytest.mark.slow
 def test_a_reward_function_in_trls_contract(tmp_path: Path) -> None:
     """It rewards own and foreign answers alike; one that always fails ends the training in one line."""
     swarm = MemorySwarm()

@@ -146,6 +146,7 @@ def test_people_in_a_run_give_and_are_not_counted(tmp_path: Path) -> None:
     assert "node-3" in set(learned.query("foreign").maker)
 
 
+@pytest.mark.slow
 def test_some_nodes_go_by_a_reward_model_and_the_others_by_the_verifier(tmp_path: Path, taste: Path) -> None:
     rewards = [{"kind": "model", "name": "taste", "model": str(taste)}]
     picker = {"contributor": "picker", "contributor_answers": 4, "contributor_generations": 8}

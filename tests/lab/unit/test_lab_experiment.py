@@ -52,6 +52,7 @@ def table(folder: Path, name: str) -> Any:
     return pandas.read_parquet(folder / f"{name}.parquet")
 
 
+@pytest.mark.slow
 def test_without_controls_an_experiment_is_a_run(tmp_path: Path) -> None:
     with running(tmp_path / "experiment", config()):
         pass
@@ -76,6 +77,7 @@ def test_an_ordinary_run_has_no_controls(tmp_path: Path) -> None:
     assert make_lab_config(controlled, "one with").experiment.frozen == 1
 
 
+@pytest.mark.slow
 def test_the_same_questions_on_every_node(tmp_path: Path) -> None:
     asked = {}
     for same in (False, True):
@@ -87,6 +89,7 @@ def test_the_same_questions_on_every_node(tmp_path: Path) -> None:
     assert asked[False][0] != asked[False][1]
 
 
+@pytest.mark.slow
 def test_frozen_nodes_share_and_never_learn(tmp_path: Path) -> None:
     with running(tmp_path / "run", config(frozen=2)) as run:
         assert [node.learner is None for node in run.nodes] == [False, True, True]
@@ -99,6 +102,7 @@ def test_frozen_nodes_share_and_never_learn(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["planted", "keys"])
 def test_adversaries_take_the_place_of_nodes(tmp_path: Path, attack: str) -> None:
     settings = config(adversaries=1, attack=attack)

@@ -32,6 +32,7 @@ def report(folder: Path) -> tuple[str, dict[str, Any]]:
     return path.read_text(), json.loads(path.with_name("report.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_whole_report(tmp_path: Path) -> None:
     left = ("specialists", "4/4", 102)
     folder = make_study(tmp_path, seeds=2, nodes=3, rounds=12, arms=FEWER, contrasts=TWO, unfinished=[left])
@@ -62,6 +63,7 @@ def test_the_whole_report(tmp_path: Path) -> None:
     assert arm["per_node/tokens/generated"]["value"] < 12 * 4 * 8 * 12
 
 
+@pytest.mark.slow
 def test_one_seed_no_contrasts_and_missing_figures(tmp_path: Path) -> None:
     folder = make_study(
         tmp_path, seeds=1, nodes=2, rounds=8, regimes=[], arms=["8/0", "4/4"], contrasts={}, gains={}, expect=[],

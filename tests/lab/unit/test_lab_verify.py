@@ -118,6 +118,7 @@ def test_rows_that_were_exchanged_are_named(published: Path, tmp_path: Path) -> 
     assert "2 disagree" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("report", sorted(STUDIES.glob("*/report.json")), ids=lambda path: path.parent.name)
 def test_published_reports_follow_from_their_figures(report: Path) -> None:
     code, said = check(report)

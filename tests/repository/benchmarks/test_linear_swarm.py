@@ -419,6 +419,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 # Trends (means over 8 seeds; in brackets what ten seeds gave)
 
 
+@pytest.mark.slow
 def test_sharing_beats_isolation_where_success_is_sparse() -> None:
     """Both by exact pass@1 and by honest reward [about 2.9 at 0.005], and hardly where it is not [1.1 at 0.05]."""
     for p0, least in ((0.005, 1.5), (0.05, 1.02)):
@@ -437,6 +438,7 @@ def test_a_homogeneous_swarm_equals_self_filtering_at_equal_generation() -> None
     assert np.mean(areas(config) / areas(replace(config, source="self"))) == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.slow
 def test_specialists_gain_more_from_each_other_than_from_self_filtering() -> None:
     """[1.12, least 1.07] where the answers to others' tasks are hard to guess, and long enough to have learned one's
     own; early, others' attempts at it only take room: see docs/studies/linear."""
@@ -458,6 +460,7 @@ def test_null_the_filter_alone_raises_reward_over_the_training_set(local: int, s
     assert result.reward_RN.mean() == pytest.approx(alone.reward_RN.mean(), abs=0.03)  # the honest figure does not
 
 
+@pytest.mark.slow
 def test_shuffled_rewards_give_no_gain() -> None:
     config = replace(SHARED, p0=0.05)
     assert np.mean([run(config, seed).expected_SNK[-1].mean() for seed in SEEDS]) > 0.1

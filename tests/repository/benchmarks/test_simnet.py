@@ -55,6 +55,7 @@ def test_honest_nodes_commit_no_offence() -> None:
     assert not any(peer.offences for one in ran().observers for peer in one.admission.peers.by_key.values())
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:
     again, other = Network(SMALL), ran(replace(SMALL, seed=1))
     again.run()

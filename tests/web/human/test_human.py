@@ -308,6 +308,7 @@ def test_questions_of_other_texts_come_first(one: Contributor) -> None:
     assert len(set(texts)) >= 28
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "suite"), [("human", "pond"), ("program", "tagged")])
 def test_every_node_admits_what_it_sends(kind: Any, suite: str, tmp_path: Path) -> None:
     config = config_of(tasks={"suite": suite})
@@ -382,6 +383,7 @@ def test_a_person_is_asked_one_level_or_another(tmp_path: Path) -> None:
         assert one.answer(entry.round, 0, ["1"]).state == "answered"
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     with closing(Contributor(config_of(), tmp_path)) as one:
         name = one.identity.name

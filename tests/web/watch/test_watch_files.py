@@ -164,6 +164,7 @@ def test_any_bytes_where_texts_should_be_are_an_answer(tmp_path: Path) -> None:
                 source.rollout(RowQuery(part=1, row=0))
 
 
+@pytest.mark.slow
 def test_a_reader_that_died_is_started_again(tmp_path: Path) -> None:
     with closing(Tables(small_run(tmp_path / "run"))) as found:
         assert found.rows("SELECT 1 AS one") == [{"one": 1}]
@@ -182,6 +183,7 @@ def take_too_long(process: GuardedProcess, seconds: float, wall: float) -> bytes
     raise TimeoutError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [fail_to_start, take_too_long])
 def test_a_busy_reader_is_no_fault_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., bytes]
@@ -196,6 +198,7 @@ def test_a_busy_reader_is_no_fault_of_the_run(
         assert (summary["completions"], summary["trouble"]) == (24, "")
 
 
+@pytest.mark.slow
 def test_what_is_closed_is_checked_again(tmp_path: Path) -> None:
     with closing(Tables(small_run(tmp_path / "run"))) as found:
         assert found.parts(ROLLOUTS)
@@ -219,6 +222,7 @@ def test_there_are_few_readers_and_each_has_little_memory(tmp_path: Path) -> Non
         each.close()
 
 
+@pytest.mark.slow
 def test_names_of_folders_are_shown_and_are_not_obeyed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     names = [os.fsencode(text.replace("/", "|").replace("\x00", "")[:60]) for text in HOSTILE]
     for name in (*names, b"\xff\xfe", b"ru'n[1]*?"):
@@ -304,6 +308,7 @@ def test_a_run_that_is_asked_too_much_says_so(tmp_path: Path) -> None:
         assert (answer.status, re.search("too many", answer.json["error"]) is not None) == (503, True)
 
 
+@pytest.mark.slow
 def test_searches_go_on_after_a_new_reader(tmp_path: Path) -> None:
     with closing(FolderSource(small_run(tmp_path / "run"), "run")) as source:
         first = source.rollouts(RolloutQuery(text="says", limit=1))

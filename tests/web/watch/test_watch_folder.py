@@ -278,6 +278,7 @@ def test_long_texts_are_cut(tmp_path: Path) -> None:
     assert (only["length"], whole["question_length"]) == (150_000, 150_000)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=200))
 def test_any_search_is_text(explored: Explorer, text: str) -> None:
     assert all(map(bool, said(explored.page(RolloutQuery(text=text[:200])))))

@@ -49,6 +49,7 @@ def test_it_says_what_was_trained_on_just_before(tmp_path: Path) -> None:
     assert (last["maker"], last["round"], last["made"], last["completion"], last["best"]) == ("bob", 19, 18, "6", 1.0)
 
 
+@pytest.mark.slow
 def test_another_question_and_one_that_was_never_right(tmp_path: Path) -> None:
     run = told_run(tmp_path / "run")
     for wanted, first in (("gcd of 6, 18?", 0), ("gcd of 12, 30?", None)):

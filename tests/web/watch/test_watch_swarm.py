@@ -236,6 +236,7 @@ def test_what_cannot_be_reached_at_all_is_said_at_once(tmp_path: Path) -> None:
             open_swarm({"name": swarm, "connect": endpoints, **network})
 
 
+@pytest.mark.slow
 @network
 def test_an_invitation_is_all_that_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Address, name, certificate and secret are the invitation's, as for who joins."""
