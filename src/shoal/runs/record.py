@@ -96,8 +96,9 @@ class Record:
     def warn(self) -> None:
         """Shows each warning once, at once, and keeps those of now in the folder."""
         now = self.warnings
-        for cause in now.keys() - self._warned:
-            self.watch.warn(now[cause])
+        for cause, text in now.items():
+            if cause not in self._warned:
+                self.watch.warn(text)
         self._warned |= now.keys()
         if self.folder is not None and self._written != list(now.values()):
             self._written = list(now.values())
