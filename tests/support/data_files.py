@@ -36,3 +36,16 @@ def data_config(path: str | Path, more: dict[str, Any] | None = None, **spec: An
     """The settings of a task of this data set. `more`: its parameters."""
     task = {"name": "data", "parameters": {"path": str(path), **(more or {})}, **spec}
     return TasksConfig.model_validate({"sources": [task]})
+
+
+def small_functions(path: Path, **spec: Any) -> TasksConfig:
+    """The settings of a task whose answers are programs: f(n) adds a number, by three tests in MBPP's columns."""
+    rows = [
+        {
+            "text": f"Write a function f(n) that returns n plus {number}.",
+            "code": f"def f(n):\n    return n + {number}",
+            "test_list": [f"assert f({n}) == {n + number}" for n in (1, 3, 8)],
+        }
+        for number in range(1, 100)
+    ]
+    return data_config(write(path, rows), **spec)

@@ -686,9 +686,9 @@ def test_conversations_that_are_refused(completion: Completion, reason: str) -> 
 
 
 def test_a_task_whose_package_is_missing_here_is_refused_and_nobody_is_blamed(ada: Identity) -> None:
-    """The swarm asks for programs, too; this node cannot, and leaves the task out."""
+    """The swarm asks for drawings, too; this node cannot, and leaves the task out."""
     admission = gate()
-    elsewhere = QuestionId("programs", "1", "0" * 32, 7, 0)
+    elsewhere = QuestionId("drawings", "1", "0" * 32, 7, 0)
     sent = Rollout(elsewhere, "0" * 32, (Completion.of("a"), Completion.of("b")), ada.name, 1)
     assert admit(admission, sealed(ada, sent)) == []
     assert admission.refused == {"task": 1}

@@ -150,6 +150,6 @@ def test_forms_of_answers_are_those_of_the_settings() -> None:
 
 def test_tasks_say_what_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert EntryTasks("reef").needs == []
-    specs = [TaskSpec(name=name) for name in ("programs", "drawings", "count_dots", "chain_sum")]
+    specs = [TaskSpec(name=name) for name in ("drawings", "count_dots", "chain_sum")]
     monkeypatch.setattr("shoal.invitations.entry.specs_of", lambda config: specs)
-    assert EntryTasks("reef").needs == ["shoal[code]", "shoal[drawings]"]
+    assert EntryTasks("reef").needs == ["shoal[drawings]"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from data_files import small_functions
 from escapes import CLOCKED, ENDED
 
-from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.task import Failed, NoVerdict
@@ -47,12 +47,12 @@ def test_what_only_the_clock_ends_has_no_verdict(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_the_guarded_worker_survives_the_corpus(tmp_path: Path) -> None:
     file = tmp_path / "made"
-    config = TasksConfig(sources=[TaskSpec(name="programs", score_timeout=1.0)])
+    config = small_functions(tmp_path / "functions.jsonl", score_timeout=1.0)
     tasks = Tasks(config)
     [question] = tasks.draw(1, "key")
     texts = [text.format(file=file) if "{file}" in text or "{{" in text else text for text in (*ENDED, *CLOCKED)]
     with Verifier(config) as verifier:
-        scores = verifier.score([(question.id, texts), (question.id, [tasks.tasks[0].answer(question.id)])])
+        scores = verifier.score([(question.id, texts), (question.id, [tasks.answer(question.id)])])
         assert scores == [[0.0] * len(texts), [1.0]]
         assert verifier.failures["timeout"] == len(CLOCKED)
         assert verifier.failures["crash"] == verifier.failures["refused"] == 0
