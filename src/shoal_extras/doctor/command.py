@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.cli.demo import as_command
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
-from shoal.config.names import flag_of
-from shoal.config.settings import ENDLESS, Config
+from shoal.config.settings import Config
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HELP = """Says what this machine can do, whether a run of these settings fits into its memory, and how long it takes.
+HELP = """Says what this machine can do, whether a run of these settings fits into its memory, and how fast it is.
 
   shoal doctor                                   for the default run: four guppies
   shoal doctor --model smollm2 --suite reef --nodes 2
@@ -37,7 +36,7 @@ SETTINGS: Final = (
     *("policy.lora_r", "learner.optim", "learner.beta"),
 )
 """The settings that memory and time depend on."""
-EXTRAS: Final = {"peft": "lora", "bitsandbytes": "8bit", "vllm": "vllm"}
+PACKAGES: Final = ("shoal", "torch", "transformers", "peft", "bitsandbytes", "vllm")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +65,7 @@ def command(args: argparse.Namespace) -> int:
         print(json.dumps(report))
     else:
         file = f" --config {shlex.quote(str(args.config))}" if args.config else ""
-        show(console, report, config, choices, as_command(given) + file + " --allow-code" * args.allow_code)
+        show(console, report, choices, as_command(given) + file + " --allow-code" * args.allow_code)
     return 0 if report["run"]["fits"] else 1
 
 
@@ -90,46 +89,49 @@ def examine(config: Config) -> dict[str, Any]:
             "parameters": trial.parameters,
             "trained": trial.trained,
             "nodes": forecast.nodes_of(config, trial.model),
-            "gradient_checkpointing": trial.checkpoints,
             "trial": {"decode_tokens_per_second": trial.decode, "update_tokens_per_second": trial.update},
         }
         for trial in trials
     ]
-    return {
-        "machine": _machine(config, free),
-        "models": models,
-        "run": {
-            "expected_peak_bytes": peak,
-            "parts_bytes": parts,
-            "free_bytes": free,
-            "fits": fits,
-            "advice": [] if fits else [_flags(c) for c in forecast.advise(config, trials, free, workers)],
-            "expected_seconds": forecast.expected_seconds(config, trials, workers) if fits else None,
-        },
+    run = {
+        "expected_peak_bytes": peak,
+        "parts_bytes": parts,
+        "free_bytes": free,
+        "fits": fits,
+        "advice": [] if fits else _advice(config, workers),
     }
+    return {"machine": _machine(config, free), "models": models, "run": run}
+
+
+def _advice(config: Config, workers: int) -> list[str]:
+    """What takes less memory, from what changes least to what changes most."""
+    advice = {
+        "--workers 0": workers > 0,
+        "--optim adafactor": config.learner.optim.startswith("adamw"),
+        "--lora-r 16": not config.policy.lora_r,
+        f"--nodes {config.round.nodes // 2}": config.round.nodes > 1,
+        "a smaller model": True,
+    }
+    return [change for change, is_left in advice.items() if is_left]
 
 
 def _machine(config: Config, free: int) -> dict[str, Any]:
     import torch
 
-    from shoal.policy.device import free_ram, place
+    from shoal.policy.device import place
     from shoal.runs.machine import usable_cores
 
     placement = place(config.policy.device, config.policy.dtype)
     cuda = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    packages = ("shoal", "torch", "transformers")
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
-        "extras": {name: _version(name) for name in EXTRAS},
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "device": str(placement.device),
         "dtype": str(placement.dtype).removeprefix("torch."),
         "cuda": [{"name": device.name, "bytes": device.total_memory} for device in cuda],
-        "mps": torch.backends.mps.is_available(),
         "free_memory_bytes": free,
-        "free_ram_bytes": free_ram(),
         "free_disk_bytes": shutil.disk_usage(Path.cwd()).free,
     }
 
@@ -141,14 +143,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _flags(change: dict[str, Any]) -> str:
-    """A change as flags of the command line."""
-    return " ".join(f"{flag_of(name)} {value}" for name, value in change.items())
-
-
-def show(
-    console: Console, report: dict[str, Any], config: Config, choices: Sequence[str] = (), command: str = "shoal run"
-) -> None:
+def show(console: Console, report: dict[str, Any], choices: Sequence[str] = (), command: str = "shoal run") -> None:
     """Prints the report for people. `command`: what runs with these settings."""
     from rich.table import Table
     from rich.text import Text
@@ -167,18 +162,11 @@ def show(
         console.print()
 
     gpus = [f"{gpu['name']} ({gpu['bytes'] / 1e9:.0f} GB)" for gpu in machine["cuda"]] or ["no CUDA"]
-    extras = (
-        f"{name} {found}" if found else f"no {name} (pip install 'shoal[{EXTRAS[name]}]')"
-        for name, found in machine["extras"].items()
-    )
     table(
         "This machine",
         {
-            "system": ", ".join(
-                [machine["system"], _count(machine["cores"], "core"), f"{_count(machine['threads'], 'thread')} used"]
-            ),
-            "versions": ", ".join(f"{name} {number}" for name, number in machine["versions"].items()),
-            "extras": ", ".join(extras),
+            "system": f"{machine['system']}, cores: {machine['cores']}, threads: {machine['threads']}",
+            "versions": ", ".join(f"{name} {found or 'is missing'}" for name, found in machine["versions"].items()),
             "device": f"{machine['device']} in {machine['dtype']} ({', '.join(gpus)})",
             "free": f"{_gb(machine['free_memory_bytes'])} of memory, {_gb(machine['free_disk_bytes'])} of disk",
         },
@@ -200,39 +188,14 @@ def show(
         console.print()
     sizes = {name.replace("_", " "): _gb(size) for name, size in run["parts_bytes"].items() if size}
     table("Memory of a run at its peak (estimated)", sizes | {"all": _gb(run["expected_peak_bytes"])})
-    if times := run["expected_seconds"]:
-        whole = f"{_time(times['run'])} for {config.rounds} round{'s' * (config.rounds > 1)}"
-        per_round = times["answering"] + times["learning"]
-        each = f"{_time(times['answering'])} to answer, {_time(times['learning'])} to learn"
-        table(
-            "Time of a run (estimated from the trial; starting, scoring and saving come on top)",
-            {
-                "a round": f"{_time(per_round)}: {each}",
-                "an evaluation": f"{_time(times['evaluating'])}, {times['evaluations']:.0f} times",
-                "all": whole if config.rounds < ENDLESS else "until it is stopped",
-            },
-        )
     free = _gb(run["free_bytes"])
     if run["fits"]:
         console.print(f"It fits: {free} are free.", style="green")
         print_next(console, {command: "with the same settings"})
-        return
-    console.print(f"It does not fit: {free} are free, and the estimate needs 15 % to spare.", style="red")
-    for number, flags in enumerate(run["advice"]):
-        console.print(f"{'or' if number else 'take'}  {flags}", soft_wrap=True)
-    if not run["advice"]:
-        console.print("No settings make it fit: take a smaller model.")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+    else:
+        console.print(f"It does not fit: {free} are free, and the estimate needs 15 % to spare.", style="red")
+        console.print(f"Take {', '.join(run['advice'])}.", soft_wrap=True)
 
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:.2f} GB"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

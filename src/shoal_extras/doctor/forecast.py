@@ -1,9 +1,7 @@
-"""What a run would take: memory and time, from a short trial of each of its models in a process of its own.
+"""What a run would take: memory, and how fast it is, from a short trial of each model in a process of its own.
 
 trials = [try_apart(config, name) for name in config.local_models]
 expected_memory(config, trials, workers)                  # bytes at the peak, by what takes them
-expected_seconds(config, trials, workers)
-advise(config, trials, free, workers)                     # [{"learner.optim": "adafactor"}, ...]
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -59,14 +57,12 @@ TRIAL_SECONDS: Final = 4.0
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial measured for one node. Seconds are upper bounds: answers that were cut short count in full."""
+    """What a trial measured for one node."""
 
     model: str
     parameters: int
     trained: int
     """All parameters, or those of the adapters."""
-    checkpoints: bool
-    """Whether layers are checkpointed in every training pass."""
     program: int
     """Bytes of the process without a model; 0 on a GPU, whose memory is what runs out there."""
     working: int
@@ -75,12 +71,6 @@ class Trial:
     """Tokens a second while answering."""
     update: float
     """Tokens a second in an update, prompts among them."""
-    answering: float
-    """Seconds in a round."""
-    learning: float
-    """Seconds in a round."""
-    evaluating: float
-    """Seconds in an evaluation."""
 
 
 def try_apart(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
@@ -103,8 +93,8 @@ def _die_first() -> None:
 
 
 def try_out(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
-    """Answers the questions of a round and of an evaluation, with as many tokens as `seconds` allow for each; learns
-    from the answers, and then from the longest ones that there may be."""
+    """Answers questions of a round and of an evaluation, with as many tokens as `seconds` allow for; learns from the
+    answers, and then from the longest ones that there may be."""
     use_threads(config)
     placement = place(config.policy.device, config.policy.dtype)
     program = _program_bytes(placement)
@@ -118,23 +108,16 @@ def try_out(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
     held_out = [q for group in by_task.values() for q in group if policy.has_room(q)]
     samples = int(config.evaluation.samples)
 
-    def answer(asked: Sequence[Question], each: int, tokens: int) -> tuple[list[tuple[Completion, ...]], float, float]:
-        """The answers with at most so many tokens, the seconds, and those if what was cut went on to `full`."""
+    def answer(asked: Sequence[Question], each: int, tokens: int) -> tuple[list[tuple[Completion, ...]], float]:
+        """The answers with at most so many tokens, and the seconds that they took."""
         policy.sampling = replace(policy.sampling, max_completion_length=min(full, tokens))
         start = time.perf_counter()
-        groups = policy.generate(asked, each, config.seed)
-        taken = time.perf_counter() - start
-        lengths = [(len(c.token_ids or ()), c.finish_reason == FinishReason.length) for group in groups for c in group]
-        made = sum(length for length, _ in lengths)
-        whole = sum(full if cut else length for length, cut in lengths)
-        return groups, taken, taken * whole / max(1, made)
+        return policy.generate(asked, each, config.seed), time.perf_counter() - start
 
     answer(questions, generations, SHORTEST)  # to warm up
-    _, taken, _ = answer(questions, generations, SHORTEST)
-    affordable = seconds * SHORTEST / taken
-    more = len(held_out) * samples / (len(questions) * generations)
-    _, _, evaluating = answer(held_out, samples, max(SHORTEST, round(affordable / max(1.0, more))))
-    groups, taken, answering = answer(questions, generations, max(SHORTEST, round(affordable)))
+    _, taken = answer(questions, generations, SHORTEST)
+    answer(held_out, samples, SHORTEST)
+    groups, taken = answer(questions, generations, max(SHORTEST, round(seconds * SHORTEST / taken)))
     answered = peak_bytes(placement)
     if config.policy.engine == OWN:
         each = [(questions, generations), (held_out, samples)]
@@ -154,14 +137,10 @@ def try_out(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
         model=name,
         parameters=model.num_parameters(),
         trained=sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
-        checkpoints=not learner.checkpointing.above,
         program=program,
         working=max(peak_bytes(placement) - others, answered) - weights - program,
         decode=tokens / taken,
         update=read / updating,
-        answering=answering,
-        learning=updating * (1 + config.round.peers / len(rollouts)) * answering / taken,
-        evaluating=evaluating,
     )
 
 
@@ -238,23 +217,18 @@ def peak_bytes(placement: Placement) -> int:
 
 def expected_memory(config: Config, trials: Sequence[Trial], workers: int) -> dict[str, int]:
     """Bytes at the worst moment of a run, by what takes them. `workers`: processes that keep the models beside this
-    one; each may be at its worst moment at the same time. Adapters that the trials did not have count nothing."""
+    one; each may be at its worst moment at the same time."""
     processes = max(1, workers)
     program = max((trial.program for trial in trials), default=0)
     compiled = COMPILED if program and uses_onednn(place(config.policy.device, config.policy.dtype)) else 0
     parts = {"program": (1 + workers) * program + processes * compiled, "weights": 0, "optimizer": 0, "reference": 0}
-    working = [0]
     for trial in trials:
         nodes = nodes_of(config, trial.model)
-        if not nodes:
-            continue
-        fresh = config.policy.lora_r and trial.trained == trial.parameters
-        trained = 0 if fresh else trial.trained
-        parts["weights"] += 4 * (nodes * trained + min(processes, nodes) * (trial.parameters - trained))
-        parts["optimizer"] += round(STATE_BYTES[config.learner.optim] * trained * nodes)
+        frozen = trial.parameters - trial.trained  # one for all nodes of a process
+        parts["weights"] += 4 * (nodes * trial.trained + min(processes, nodes) * frozen)
+        parts["optimizer"] += round(STATE_BYTES[config.learner.optim] * trial.trained * nodes)
         parts["reference"] += 4 * trial.parameters * nodes if config.learner.beta and not config.policy.lora_r else 0
-        working.append(trial.working - 4 * (trial.trained - trained))  # without gradients
-    parts["working"] = processes * max(working)
+    parts["working"] = processes * max((trial.working for trial in trials if nodes_of(config, trial.model)), default=0)
     return {**parts, "allocator": round(ALLOCATOR_SHARE * sum(parts.values())) if program else 0}
 
 
@@ -262,58 +236,3 @@ def nodes_of(config: Config, name: str) -> int:
     """How many nodes have the model `name`."""
     models = config.policy.model
     return sum(models[place % len(models)] == name for place in range(config.round.nodes))
-
-
-def expected_seconds(config: Config, trials: Sequence[Trial], workers: int) -> dict[str, float]:
-    """Seconds, at most, of a round's parts, of an evaluation and of the run. Scoring and endpoints are not in it."""
-    by_name = {trial.model: trial for trial in trials}
-    models = config.policy.model
-    nodes = [by_name.get(models[place % len(models)]) for place in range(config.round.nodes)]
-    processes = max(1, workers)  # which take turns when they are given nodes; a round waits for the slowest
-    times = {
-        part: max(sum(getattr(trial, part) for trial in nodes[first::processes] if trial) for first in range(processes))
-        for part in ("answering", "learning", "evaluating")
-    }
-    every = config.evaluation.every
-    evaluations = 2 + (max(0, config.rounds - 1) // every if every else 0)
-    total = config.rounds * (times["answering"] + times["learning"]) + evaluations * times["evaluating"]
-    return times | {"evaluations": evaluations, "run": total}
-
-
-Change = dict[str, Any]
-"""Settings by their dotted names."""
-
-
-def advise(config: Config, trials: Sequence[Trial], free: int, workers: int) -> list[Change]:
-    """Changes of settings with which the run fits into `free` bytes: up to three that do by themselves, those that
-    change least first; else one change of several settings together. Empty if nothing helps."""
-
-    def fits(change: Change) -> bool:
-        processes = min(change.get("round.workers", workers), change.get("round.nodes", workers))
-        return MARGIN * sum(expected_memory(changed(config, change), trials, processes).values()) <= free
-
-    choices: dict[str, list[Any]] = {
-        "round.workers": [0] if workers else [],
-        "learner.optim": ["adafactor"] if config.learner.optim.startswith("adamw") else [],
-        "policy.lora_r": [] if config.policy.lora_r else [16],
-        "round.nodes": list(range(config.round.nodes - 1, 0, -1)),
-    }
-    alone = [next(({name: v} for v in values if fits({name: v})), None) for name, values in choices.items()]
-    if found := [change for change in alone if change]:
-        return found[:3]
-    together: Change = {}
-    for name, values in choices.items():
-        for value in values:
-            together[name] = value
-            if fits(together):
-                return [together]
-    return []
-
-
-def changed(config: Config, change: Mapping[str, Any]) -> Config:
-    """`config` with other settings."""
-    config = config.model_copy(deep=True)
-    for name, value in change.items():
-        section, _, setting = name.partition(".")
-        setattr(getattr(config, section), setting, value)
-    return config

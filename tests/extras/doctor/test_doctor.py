@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from shoal.config.load import make_config
+from shoal_extras.doctor.command import _advice
+
 
 def test_help_imports_nothing_heavy() -> None:
     program = (
@@ -32,16 +35,19 @@ def test_report_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(capsys.readouterr().out)
     assert report.keys() == {"machine", "models", "run"}
     run = report["run"]
-    assert run.keys() == {"expected_peak_bytes", "parts_bytes", "free_bytes", "fits", "advice", "expected_seconds"}
-    times = run["expected_seconds"]
-    per_run = 10 * (times["answering"] + times["learning"]) + times["evaluations"] * times["evaluating"]
-    assert times["run"] == pytest.approx(per_run)
+    assert run.keys() == {"expected_peak_bytes", "parts_bytes", "free_bytes", "fits", "advice"}
     assert sum(run["parts_bytes"].values()) == run["expected_peak_bytes"]
     [model] = report["models"]
     assert (model["model"], model["nodes"]) == ("guppy", 2)
     assert model["trial"]["decode_tokens_per_second"] > 0
     assert model["trial"]["update_tokens_per_second"] > 0
     assert doctor.command(parser.parse(given)) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "It fits" in text
-    assert "for 10 rounds" in text
+    assert "It fits" in capsys.readouterr().out
+
+
+def test_advice_names_what_is_not_done_yet() -> None:
+    config = make_config({"round": {"nodes": 4}, "learner": {"optim": "adamw"}}, "a test")
+    all_of_it = ["--workers 0", "--optim adafactor", "--lora-r 16", "--nodes 2", "a smaller model"]
+    assert _advice(config, 2) == all_of_it
+    config = make_config({"round": {"nodes": 1}, "learner": {"optim": "adafactor"}, "policy": {"lora_r": 8}}, "a test")
+    assert _advice(config, 0) == ["a smaller model"]

@@ -1,4 +1,4 @@
-"""What a run would take: advice fits, seconds add up, and a run takes the memory that was expected."""
+"""What a run would take: memory adds up, and a run takes the memory that was expected."""
 
 from __future__ import annotations
 
@@ -19,12 +19,8 @@ from shoal.runs.models import make_learner
 from shoal.tasks import Tasks
 from shoal_extras.doctor import forecast
 from shoal_extras.doctor.forecast import (
-    MARGIN,
     Trial,
-    advise,
-    changed,
     expected_memory,
-    expected_seconds,
     half_right,
     longest_answers,
     trial_policy,
@@ -36,59 +32,22 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 
 
-def trial(model: str, seconds: float = 1.0) -> Trial:
-    """A hundred million parameters; learning takes twice as long as answering, and evaluating three times."""
-    return Trial(model, 10**8, 10**8, False, 10**8, 10**9, 1.0, 1.0, seconds, 2 * seconds, 3 * seconds)
-
-
-@pytest.mark.parametrize("share", [0.9, 0.6])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_advice_fits_and_needs_all_of_it(share: float, workers: int) -> None:
-    config = Config().resolved()
-    known = [trial(config.policy.model[0])]
-
-    def needed(change: dict[str, Any]) -> float:
-        processes = min(change.get("round.workers", workers), change.get("round.nodes", workers))
-        return MARGIN * sum(expected_memory(changed(config, change), known, processes).values())
-
-    free = round(share * needed({}))
-    advice = advise(config, known, free, workers)
-    assert 1 <= len(advice) <= 3
-    for change in advice:
-        assert needed(change) <= free
-        last = list(change)[-1]
-        assert needed({name: value for name, value in change.items() if name != last}) > free
-    assert advise(config, known, 0, workers) == []
+def trial(model: str, trained: int = 10**8) -> Trial:
+    """A hundred million parameters, of which so many are trained."""
+    return Trial(model, 10**8, trained, 10**8, 10**9, 1.0, 1.0)
 
 
 def test_memory_adds_up() -> None:
-    config = changed(Config().resolved(), {"policy.model": ["a", "b"], "round.nodes": 3, "learner.optim": "adamw"})
+    settings = {"policy": {"model": ["a", "b"], "device": "cpu"}, "round": {"nodes": 3}, "learner": {"optim": "adamw"}}
+    config = make_config(settings, "a test").resolved()
     parts = expected_memory(config, [trial("a"), trial("b")], 0)
     assert (parts["weights"], parts["optimizer"], parts["reference"]) == (3 * 4 * 10**8, 3 * 8 * 10**8, 0)
     assert parts["working"] == 10**9  # nodes of a process take turns
     assert expected_memory(config, [trial("a"), trial("b")], 2)["working"] == 2 * 10**9
-    assert expected_memory(changed(config, {"learner.beta": 0.1}), [trial("a")], 0)["reference"] == 2 * 4 * 10**8
-    adapted = expected_memory(changed(config, {"policy.lora_r": 8}), [trial("a")], 0)
-    assert (adapted["weights"], adapted["optimizer"]) == (4 * 10**8, 0)  # nodes share the base
-    assert adapted["working"] == 10**9 - 4 * 10**8  # which has no gradients
-
-
-def test_seconds_add_up() -> None:
-    settings = {
-        "rounds": 10,
-        "policy": {"model": ["a", "b"], "device": "cpu"},
-        "round": {"nodes": 3, "workers": 0},
-        "evaluation": {"every": 4},
-    }
-    config = make_config(settings, "a test").resolved()
-    trials = [trial("a", 2.0), trial("b", 20.0)]
-    times = expected_seconds(config, trials, 0)
-    assert (times["answering"], times["learning"], times["evaluating"]) == (24, 48, 72)  # a, b and a again
-    assert times["evaluations"] == 4  # in rounds 0, 4, 8 and 10
-    assert times["run"] == 10 * 72 + 4 * 72
-    assert expected_seconds(config, trials, 2)["answering"] == 20  # a round waits for b, alone in its process
-    config.round.nodes = 5
-    assert expected_seconds(config, trials, 2)["answering"] == 40  # one process has three a, the other two b
+    adapted = expected_memory(config, [trial("a", trained=10**6)], 0)
+    assert adapted["weights"] == 4 * (10**8 - 10**6 + 2 * 10**6)  # nodes share the base
+    config.learner.beta = 0.1
+    assert expected_memory(config, [trial("a")], 0)["reference"] == 2 * 4 * 10**8
 
 
 def test_questions_without_room_are_not_tried(tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ def test_no_verdict_is_counted_and_teaches_nothing(config: TasksConfig, verifier
     question, other = Tasks(config).draw(2, "no verdict")
     before = verifier.failures["unsupported"]
     unsupported = "import numpy\n" + right(config, question)
-    assert verifier.score([(question.id, [right(config, question), "def f(x): pass", unsupported])]) == [[1.0, 0.0, 0.5]]
+    assert verifier.score([(question.id, [right(config, question), "def f(x): pass", unsupported])]) == [
+        [1.0, 0.0, 0.5]
+    ]
     [[full, less]] = verifier.score([(question.id, [right(config, question), unsupported])])
     assert full == 1.0
     assert 1.0 - 1e-9 < less < 1.0  # nothing to learn from, and not counted as right
@@ -105,7 +107,12 @@ def test_strangers_programs_are_examined(config: TasksConfig) -> None:
         return Candidate(question.id, question.hash, KEY, 0, texts)
 
     with Examiner(config) as examiner:
-        assert examiner.examine(candidate(right(config, question), "1", *unsupported), 10.0).rewards == (1.0, 0.0, 0.5, 0.5)
+        assert examiner.examine(candidate(right(config, question), "1", *unsupported), 10.0).rewards == (
+            1.0,
+            0.0,
+            0.5,
+            0.5,
+        )
         assert examiner.examine(candidate(*unsupported), 10.0).reason == "no verdict"
         verdict = examiner.examine(candidate(*(f"sum(range(10**13)) + {n}" for n in range(8))), 0.3)
         assert verdict.reason == "slow task"
