@@ -74,8 +74,6 @@ class PeerDistillation(GRPOLearner):
         """`weight`: of the divergence, beside the loss of own rollouts. Raises `UserError`."""
         if not isinstance(policy, LanguagePolicy) or policy.ranks.size > 1:
             raise UserError("distillation trains language models in one process: leave out --learner, or torchrun")
-        if config.tasks.stages and context != "peers":
-            raise UserError(f"distillation with context {context!r} answers no questions of stages: tasks.stages = []")
         super().__init__(policy, config.learner, config.peers)
         self.answering = policy
         self.G = config.policy.num_generations

@@ -217,7 +217,7 @@ def make_node(
     scorer = Scorer(tasks, verifier)
     levels = Levels(tasks) if isinstance(tasks, DrawnTasks) and tasks.ladders else None
     selection = selection or FairSelection()
-    return Node(name, seed, tasks, scorer, policy, learner, swarm, selection, Pool(), I, J, G, draws=levels)
+    return Node(name, seed, tasks, scorer, policy, learner, swarm, selection, Pool(), I, J, G, levels=levels)
 
 
 def _execute(

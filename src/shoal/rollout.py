@@ -16,17 +16,15 @@ import hashlib
 import unicodedata
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
-SCHEMA_VERSION = 3
-"""The newest. A rollout has the oldest that can say what it says (`Rollout.public`)."""
+SCHEMA_VERSION = 2
+"""The newest. A rollout has the oldest that can say what it says (`Rollout.public`). The next is 4: older programs know
+a version 3."""
 MAX_TURNS = 32
 """Turns of the policy in one conversation, at most."""
-MAX_QUOTES = 8
-"""Rollouts that one question quotes, at most."""
 
 Answer = str | tuple[str, ...]
 """What a verifier gets: a text, or the policy's turns in a conversation with an environment."""
@@ -94,8 +92,6 @@ class QuestionId(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     seed: int
     """In [0, 2**63): a hash (`seed_of`), since generators use seed + index, so that near seeds overlap."""
     index: int
-    quotes: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=MAX_QUOTES)] = ()
-    """`Rollout.hash` of each rollout that the question is about (`tasks.stages`)."""
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -192,17 +188,12 @@ class Rollout(msgspec.Struct, frozen=True):
 
     def public(self) -> Rollout:
         """The rollout as other nodes get it: the policy's text alone. It is of the lowest version that can say it, so
-        that older programs read it: 3 for a question that quotes others, 2 for several turns, otherwise 1."""
+        that older programs read it: 2 for several turns, otherwise 1."""
         completions = tuple(
             msgspec.structs.replace(c, token_ids=None, logprobs=None, observations=()) for c in self.completions
         )
-        version = 3 if self.question.quotes else 1 + any(len(c.parts) > 1 for c in completions)
+        version = 1 + any(len(c.parts) > 1 for c in completions)
         return msgspec.structs.replace(self, completions=completions, schema_version=version)
-
-    @property
-    def hash(self) -> str:
-        """What a later question quotes it by: BLAKE2b, 16 bytes in hex, of the rollout as other nodes get it."""
-        return hashlib.blake2b(self.encode(), digest_size=16).hexdigest()
 
     def first(self, n: int) -> Rollout:
         """The rollout with its first `n` completions alone: a receiver scores and trains on no more than its own G."""

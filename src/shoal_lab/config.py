@@ -35,9 +35,6 @@ class ExperimentConfig(Section):
     """The share of an adversary's right answers (of wrong ones, where right ones have no room) with the payload."""
     rewarded: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
     """How many of the nodes (the last ones) use `[[rewards]]`. The others use the verifier alone."""
-    proposers: int = Field(0, ge=0)
-    """How many of the nodes (the last ones) set problems (the task `propose`). The others solve these, if
-    `tasks.stages` has solve; without stages they answer the other tasks. The report's figures leave proposers out."""
     contributors: int = Field(0, ge=0)
     """How many of the nodes (the last ones) answer and share but never learn. The report's figures leave them out."""
     contributor: Literal["person", "picker"] = "person"
@@ -56,8 +53,6 @@ class ExperimentConfig(Section):
     def _agree(self) -> Self:
         if self.adversaries and self.contributors:
             raise ValueError("the last nodes are adversaries or contributors: take one of the two")
-        if self.proposers and (self.adversaries or self.contributors):
-            raise ValueError("the last nodes are proposers, and neither adversaries nor contributors: leave these out")
         if self.source == "replay" and self.shuffle == "external":
             raise ValueError("replayed rollouts are the node's own: take shuffle = 'all'")
         if self.contributor == "picker" and self.contributor_answers > self.contributor_generations:

@@ -21,11 +21,9 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.build import Nodes, node_names
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
-from shoal_extras.stages.stages import StagedDraws
 from shoal_lab.attacks import Adversary, FreshKeys, SwarmAround
 from shoal_lab.config import ExperimentConfig, LabConfig
 from shoal_lab.contributors import Person, Picker
-from shoal_lab.proposers import Role
 
 
 class Experiment(Nodes):
@@ -37,23 +35,19 @@ class Experiment(Nodes):
         self.frozen = last_nodes(config, config.experiment.frozen)
         self.adversaries = last_nodes(config, config.experiment.adversaries)
         self.contributors = last_nodes(config, config.experiment.contributors)
-        self.proposers = last_nodes(config, config.experiment.proposers)
         super().__init__(config, checkpoint=checkpoint, verifier=verifier)
 
-    def make_scorer(self, name: str, tasks: TaskSource) -> Scorer:
+    def make_scorer(self, name: str) -> Scorer:
         scoring = self.scoring if name in self.rewarded else self.verifier
         if self.experiment.shuffle == "none":
-            return super().make_scorer(name, tasks) if scoring is self.scoring else Scorer(tasks, scoring)
+            return super().make_scorer(name) if scoring is self.scoring else Scorer(self.tasks, scoring)
         spared = name if self.experiment.shuffle == "external" else ""
-        return ShufflingScorer(tasks, scoring, self.config.seed, spared, self._verifier)
+        return ShufflingScorer(self.tasks, scoring, self.config.seed, spared, self._verifier)
 
     def make_node(self, name: str, policy: Policy) -> Node:
         node = super().make_node(name, policy)
         settings = self.experiment
         node.swarm = Controlled(node.swarm, settings, self.config.seed)
-        if self.proposers:
-            stages = node.draws if isinstance(node.draws, StagedDraws) else None
-            node.draws = Role(self.tasks, stages, name in self.proposers)
         if name in self.frozen:
             node.learner = None
         if name in self.adversaries:
@@ -66,7 +60,7 @@ class Experiment(Nodes):
             if settings.contributor == "person":
                 node.policy = Person(self.tasks, settings.contributor_skill, policy)
             else:
-                scorer = self.make_scorer(name, self.tasks)
+                scorer = self.make_scorer(name)
                 node.policy = Picker(policy, scorer, settings.contributor_generations)
             node.questions_per_round, node.G = settings.contributor_questions, settings.contributor_answers
         return node
@@ -100,7 +94,7 @@ def last_nodes(config: Config, count: int) -> list[str]:
     """The last `count` nodes. Raises `UserError` if there are not so many."""
     names = node_names(config)
     if count > len(names):
-        roles = "frozen, hostile, contributors, proposers or rewarded otherwise"
+        roles = "frozen, hostile, contributors or rewarded otherwise"
         raise UserError(f"{count} nodes are to be {roles}, but the run has only {len(names)}")
     return names[len(names) - count :]
 

@@ -23,7 +23,7 @@ HOLD = 2
 of 0.02, one of eleven reaches 0.1 in 36 % of cases, two in a row in 1.5 %."""
 FEWEST = 4
 """Evaluations that an area along FLOPs rests on at least: fewer are a straight line drawn over what nobody saw."""
-FAMILIES = ("task/", "per_round/", "run/", "attack/", "proposals/")
+FAMILIES = ("task/", "per_round/", "run/", "attack/")
 """How figures begin that depend on a study's tasks and experiment, or that `results.scores` adds."""
 COSTS = ("tokens/generated", "tokens/prompted", "tokens/trained", "tokens/read", "flops/generate", "flops/learn")
 """What a round costs a node."""

@@ -24,7 +24,6 @@ from shoal_lab.attacks import attack_measures
 from shoal_lab.cells import DONE
 from shoal_lab.config import LabConfig
 from shoal_lab.measures import COSTS, PASS, curves, flops, held_out, metrics_frame, of_nodes, summary
-from shoal_lab.proposers import proposal_measures
 from shoal_lab.provenance import differences
 from shoal_lab.study import STUDY, Cell, Study, read_study
 
@@ -52,7 +51,7 @@ class RunResult:
     versions: dict[str, str]
     """Of the software, if known."""
     special: dict[str, float]
-    """`attacks.attack_measures`, in a study with adversaries; `proposals.proposal_measures`, with proposers."""
+    """`attacks.attack_measures`, in a study with adversaries."""
     differs: list[str]
     """Settings that are not as the study says now (`provenance.differences`)."""
 
@@ -121,10 +120,9 @@ def node_names(config: LabConfig) -> list[str]:
 
 
 def counted_nodes(config: LabConfig) -> list[str]:
-    """The nodes whose figures count: the honest ones that learn and do not propose; if none learns, all honest ones but
-    contributors and proposers."""
+    """The nodes whose figures count: the honest ones that learn; if none learns, all honest ones but contributors."""
     names, roles = node_names(config), config.experiment
-    honest = names[: max(0, len(names) - max(roles.adversaries, roles.contributors + roles.proposers))]
+    honest = names[: max(0, len(names) - roles.adversaries - roles.contributors)]
     if config.learner.learning_rate == 0:
         return honest
     return honest[: max(0, len(names) - roles.frozen)] or honest or names
@@ -177,6 +175,7 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
         return None
     if not isinstance(done, dict) or metrics.empty:
         return None
+    honest = node_names(config)[: config.round.nodes - config.experiment.adversaries]
     seconds, versions = done.get("seconds"), done.get("versions")
     return RunResult(
         cell,
@@ -186,15 +185,9 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
         config.round.peers,
         float(seconds) if isinstance(seconds, int | float) else math.nan,
         {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
-        _special(path, config, attacked),
+        attack_measures(path, honest) if attacked else {},
         differences(path, config),
     )
-
-
-def _special(path: Path, config: LabConfig, attacked: bool) -> dict[str, float]:
-    names, roles = node_names(config), config.experiment
-    found = attack_measures(path, names[: len(names) - roles.adversaries]) if attacked else {}
-    return found | (proposal_measures(path, names[-roles.proposers :]) if roles.proposers else {})
 
 
 def _kept(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,6 @@ def test_there_is_a_test_for_each() -> None:
         "swarm_loop.py",
         "trl_swarm.py",
         "flow_swarm.py",
-        "stages.py",
         "distillation.py",  # tests/core/learn/test_distillation.py
         *(f"{name}.py" for name in OWN),
     }
@@ -112,15 +111,3 @@ def test_diffusion_nft_goes_towards_what_is_right() -> None:
     flow.loss(new, old, velocity, right).backward()
     by_hand = torch.stack([2 * (new[0] - velocity[0]), -2 * (2 * old[1] - new[1] - velocity[1])]) / 8
     assert torch.allclose(new.grad, by_hand.detach(), rtol=1e-12, atol=0)
-
-
-@pytest.mark.slow
-def test_stages_are_compared_with_samples(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = importlib.import_module("stages")
-    assert stages.majority(["a", "b", "b ", "a"]) == "a"
-    assert stages.majority(["a", "b", "b "]) == "b"
-    monkeypatch.setattr(sys, "argv", ["stages.py", "--model", "guppy", "--suite", "pond", "--per-task", "1"])
-    stages.main()
-    said = capsys.readouterr().out
-    assert "8 questions" in said
-    assert all(way in said for way in ("one answer", "majority of four", "critique of three", "critique, then decide"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -282,7 +281,7 @@ class Climbing:
 
 def test_levels_draw_and_see_own_rollouts_alone(tmp_path: Path) -> None:
     swarm, levels = MemorySwarm(), Climbing()
-    ada, bob = make_node("ada", swarm, draws=levels), make_node("bob", swarm)
+    ada, bob = make_node("ada", swarm, levels=levels), make_node("bob", swarm)
     for _ in range(2):
         for node in (ada, bob):
             node.act()
@@ -328,24 +327,3 @@ def test_a_node_that_chooses_goes_on_as_if_nothing_had_happened(tmp_path: Path) 
             then, now = ((tmp_path / f"{node.name} {which}" / kept).read_bytes() for which in ("then", "again"))
             assert then == now
     assert max(times for key, times in student(nodes[0]).learned.items() if key.startswith("bob")) == 1
-
-
-def test_what_is_quoted_is_loaded_before_what_came_since(tmp_path: Path) -> None:
-    """A swarm admits again what came early, and that may quote what the checkpoint has."""
-    loaded: list[str] = []
-
-    class Part:
-        def __init__(self, name: str, whole: Any) -> None:
-            self.name, self.whole = name, whole
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.whole, name)
-
-        def load(self, folder: Path) -> None:
-            loaded.append(self.name)
-
-    node = make_node()
-    node.save(tmp_path / "ada")
-    node.swarm, node.draws = Part("swarm", node.swarm), Part("draws", None)  # type: ignore[assignment]
-    node.load(tmp_path / "ada")
-    assert loaded == ["draws", "swarm"]

@@ -25,12 +25,10 @@ from shoal.config.display_name import harmless
 from shoal.identity.keys import name_of
 from shoal.identity.secret import OPEN, Secret
 from shoal.policy.control import ControlText
-from shoal.protocols import Stages
 from shoal.rewards import Combined
-from shoal.rollout import MAX_TURNS, FinishReason, Question, Rollout, Scored, hash_of
+from shoal.rollout import MAX_TURNS, FinishReason, Rollout, Scored, hash_of
 from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
 from shoal.sandbox.replay import with_observations
-from shoal.tasks.draw import UnknownQuestion, UnknownQuote
 from shoal.wire.rollouts import Malformed, NewerVersion, Statement, check_signature, open_envelope
 
 FILE = "admission.msgpack"
@@ -68,13 +66,12 @@ class Admission:
         num_generations: int,
         patient: Examiner | LocalExaminer | None = None,
         rewards: Combined | None = None,
-        stages: Stages | None = None,
         clock: Callable[[], float] = time.time,
         secret: Secret = OPEN,
         own: bytes = b"",
     ) -> None:
         """`num_generations`: G; a longer group is cut to it. `patient`: examines what takes longer than `FAST`; by
-        default `examiner` does. `rewards`: rewards beside the verifier. `stages`: questions about what was admitted.
+        default `examiner` does. `rewards`: rewards beside the verifier.
         `secret`: of a private swarm. `own`: this node's public key."""
         self.swarm = swarm
         self.limits = limits
@@ -82,7 +79,6 @@ class Admission:
         self.admitted = 0
         self.peers = Peers(limits, own)
         self.rewards = rewards
-        self.stages = stages
         self.control = ControlText(())
         """The control tokens of this node's own model as text, once they are known."""
         self.differing = Differing()
@@ -123,7 +119,7 @@ class Admission:
         try:
             self._check(rollout, claim.key)
             _require(claim.peer.may_try(rollout.question.task, self._clock()), Reason.slow_task)
-            question, candidate = self._candidate(rollout, claim.key)
+            candidate = self._candidate(rollout, claim.key)
             if patient:
                 verdict = self._patient.examine(candidate, PATIENT)
             elif self.rewards is not None:  # which may take any time
@@ -132,13 +128,11 @@ class Admission:
                 verdict = self._examiner.examine(candidate, FAST)
                 if verdict.reason in (Reason.slow, Reason.slow_question, Reason.slow_task):
                     raise SlowAnswers(verdict.seconds)
-            if question and verdict.reason in (Reason.slow, Reason.crash):  # others may have written what is scored
-                verdict = Verdict(Reason.slow_task, seconds=verdict.seconds)
             if verdict.reason == Reason.slow_task:
                 claim.peer.was_slow(rollout.question.task, self._clock())
             if verdict.reason:
                 raise Refused(Reason(verdict.reason))
-            return self._scored(claim, rollout, candidate, verdict, question), spent()
+            return self._scored(claim, rollout, candidate, verdict), spent()
         except Refused as refusal:
             self._blame(claim, refusal.reason)
             return None, spent()
@@ -233,36 +227,16 @@ class Admission:
             _require(len(completion.text) <= self.limits.all_characters, Reason.length)
             _require(not self.control.found(completion.text), Reason.markers)
 
-    def _candidate(self, rollout: Rollout, key: bytes) -> tuple[Question | None, Candidate]:
-        """The question if it is of a stage, and what the examiner gets. A question of a stage is made and checked here;
-        the examiner then scores by the earlier question that it is about."""
+    def _candidate(self, rollout: Rollout, key: bytes) -> Candidate:
+        """What the examiner gets."""
         texts = tuple(completion.answer for completion in rollout.completions)
         cut = tuple(completion.finish_reason == FinishReason.length for completion in rollout.completions)
-        id, place = rollout.question, (self.swarm, key.hex(), rollout.round)
-        if not id.quotes:
-            return None, Candidate(id, rollout.question_hash, place, rollout.slot, texts, cut)
-        said = [completion.text for completion in rollout.completions]
-        _require(self.stages is not None, Reason.quote)
-        assert self.stages is not None
-        try:
-            _require(self.stages.is_drawn(id, rollout.slot, *place), Reason.seed)
-            question = self.stages.question(id)
-            # Another version of Unicode may compose a stranger's text otherwise: nobody is to blame.
-            _require(question.hash == rollout.question_hash, Reason.quote)
-            _require(not self.stages.has_asked(rollout.node, id), Reason.repeated)
-            first, settled = self.stages.settle(id, said)
-        except UnknownQuote:
-            raise Refused(Reason.quote) from None
-        except UnknownQuestion:
-            raise Refused(Reason.task) from None
-        return question, Candidate(first, None, (), rollout.slot, settled)
+        place = self.swarm, key.hex(), rollout.round
+        return Candidate(rollout.question, rollout.question_hash, place, rollout.slot, texts, cut)
 
-    def _scored(
-        self, claim: Claim, rollout: Rollout, candidate: Candidate, verdict: Verdict, staged: Question | None
-    ) -> Scored:
-        """`staged`: the question, if it is of a stage."""
+    def _scored(self, claim: Claim, rollout: Rollout, candidate: Candidate, verdict: Verdict) -> Scored:
         assert verdict.question is not None
-        question = staged or verdict.question
+        question = verdict.question
         with self._lock:
             texts = sorted(completion.text for completion in rollout.completions)
             # A single answer is short, perhaps one of four letters: one key must not give them all for everybody.
@@ -271,7 +245,7 @@ class Admission:
         _require(new, Reason.duplicate)
         rewards = verdict.rewards
         if self.rewards is not None:
-            rewards = tuple(self.rewards.examined(verdict.question, candidate.texts, rewards))
+            rewards = tuple(self.rewards.examined(question, candidate.texts, rewards))
         shown = with_observations(rollout.public(), verdict.observations) if verdict.observations else rollout.public()
         scored = Scored(shown, question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
         with self._lock:  # again: another key of this name may have come while this one was examined
@@ -279,10 +253,6 @@ class Admission:
             _require(self.peers.may_use_name(claim.key, now), Reason.name_taken)
             self.admitted += 1
             self.peers.admit(claim.key, scored.may_teach and max(rewards) > 0, now)
-        if self.stages and len(claim.rollout.completions) == len(rollout.completions):  # all of it was scored
-            self.stages.remember(claim.rollout, scored)
-        elif self.stages and staged:
-            self.stages.note(rollout.node, staged.id)
         return scored
 
     def _blame(self, claim: Claim, reason: Reason) -> None:

@@ -70,7 +70,6 @@ class Reason(StrEnum):
     seed = "seed"
     question = "question"
     held_out = "held out"
-    quote = "quote"
     slow_question = "slow question"
     slow_task = "slow task"
     slow = "slow"

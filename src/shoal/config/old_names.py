@@ -32,6 +32,8 @@ GONE: Final[dict[tuple[str, str], Any]] = {
     ("network", "tls_certificate"): "",
     ("network", "tls_key"): "",
     ("tasks", "score_timeout"): 2.0,
+    ("tasks", "stages"): [],
+    ("experiment", "proposers"): 0,
 }
 """Settings that there are no more, with what shoal does today. Files that say so are read."""
 INSTEAD: Final = {

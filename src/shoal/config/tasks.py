@@ -1,6 +1,6 @@
 """Settings of `[tasks]`: where questions come from and how answers are scored."""
 
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -11,8 +11,6 @@ PICTURES: Final = "pictures"
 """The suite whose questions show pictures."""
 EASY: Final = {"pond": 16, "tagged": 32, "reef": 24, "games": 8, PICTURES: 16}
 """Suites with short answers: the longest completions, in tokens."""
-Stage = Literal["critique", "decide", "solve"]
-STAGES: Final = get_args(Stage)
 SCORE_TIMEOUT: Final = 2.0
 MOST_LEVELS: Final = 64
 """Of one ladder."""
@@ -84,16 +82,8 @@ class TasksConfig(Section):
     answer: str = "task"
     """What of a completion is the answer: whole, tag, boxed, last_number, last_line
     or a regular expression with one group. task: what each task says, otherwise whole."""
-    stages: list[Stage] = []
-    """Questions about what peers answered: critique it, decide after that, or solve a problem of the task propose.
-    They take an equal share of a node's questions each. It can be given several times."""
     partial_credit: bool = False
     """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else."""
-
-    @field_validator("stages")
-    @classmethod
-    def _in_order(cls, stages: list[str]) -> list[str]:
-        return [stage for stage in STAGES if stage in stages]
 
     @field_validator("answer")
     @classmethod

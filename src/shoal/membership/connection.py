@@ -32,7 +32,6 @@ from shoal.membership.meter import Meter
 from shoal.membership.notices import NoticeReader
 from shoal.membership.settings import secret_of
 from shoal.policy.control import ControlText
-from shoal.protocols import Stages
 from shoal.rewards import Combined
 from shoal.rollout import Rollout, Scored
 from shoal.sandbox.examiner import Examiner
@@ -61,16 +60,15 @@ class SwarmConnection:
         model: str | None = None,
         rewards: Combined | None = None,
         limits: AdmissionLimits | None = None,
-        stages: Stages | None = None,
         neighbours: int | None = None,
         on_notice: Callable[[Notice], None] | None = None,
         waits: bool = False,
         admission: Admission | None = None,
     ) -> None:
         """`kind`, `model`: what other nodes are told about this one. `rewards`: beside the verifier.
-        `limits`: by default those of `config`. `stages`: without them their questions are refused. `neighbours`: how
-        many peers to listen to at the start. `on_notice`: hears the notices of all nodes, on a thread of its own.
-        `waits`: nothing is admitted until `start` is called. `admission`: in place of one made of all this."""
+        `limits`: by default those of `config`. `neighbours`: how many peers to listen to at the start. `on_notice`:
+        hears the notices of all nodes, on a thread of its own. `waits`: nothing is admitted until `start` is called.
+        `admission`: in place of one made of all this."""
         self.config, self.identity = config, identity
         self.kind, self.model = kind, model
         self.swarm = config.network.name
@@ -78,7 +76,7 @@ class SwarmConnection:
         limits = limits or AdmissionLimits.of(config)
         self._max_bytes = limits.max_bytes
         self._examiners: list[Examiner] = []
-        self.admission = admission or self._admission(limits, rewards, stages)
+        self.admission = admission or self._admission(limits, rewards)
         self._intake = Intake(self.admission, self._admitted)
         self._notices = NoticeReader(self.swarm, self.secret, on_notice) if on_notice else None
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
@@ -108,7 +106,7 @@ class SwarmConnection:
         if not waits:
             self.start()
 
-    def _admission(self, limits: AdmissionLimits, rewards: Combined | None, stages: Stages | None) -> Admission:
+    def _admission(self, limits: AdmissionLimits, rewards: Combined | None) -> Admission:
         quick, patient = self._examiners = [Examiner(self.config.tasks), Examiner(self.config.tasks)]
         return Admission(
             self.swarm,
@@ -117,7 +115,6 @@ class SwarmConnection:
             num_generations=self.config.policy.num_generations,
             patient=patient,
             rewards=rewards,
-            stages=stages,
             secret=self.secret,
             own=self.identity.public,
         )

@@ -85,11 +85,11 @@ class LanguagePolicy:
     def _without_long(
         self, questions: Sequence[Question], prompts: Sequence[list[int]], num_generations: int, seed: int
     ) -> list[tuple[Completion, ...]] | None:
-        """The answers where some questions are too long. None: all fit, or none does and some quote no others."""
+        """The answers where some questions are too long. None: all fit, or none does."""
         self.trouble = ""
         room = self.context - self.sampling.max_completion_length
         fit = [question for question, prompt in zip(questions, prompts, strict=True) if len(prompt) <= room]
-        if len(fit) == len(questions) or not (fit or all(question.id.quotes for question in questions)):
+        if not fit or len(fit) == len(questions):
             return None
         answered = iter(self.generate(fit, num_generations, seed))
         groups = [next(answered) if len(prompt) <= room else () for prompt in prompts]
@@ -98,7 +98,7 @@ class LanguagePolicy:
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question; the same `seed` gives the same ones. () for a question
-        that is too long. Raises `UserError` if all are, unless they quote others."""
+        that is too long. Raises `UserError` if all are."""
         prompts = [self.prompt_ids(question) for question in questions]
         if (answered := self._without_long(questions, prompts, num_generations, seed)) is not None:
             return answered

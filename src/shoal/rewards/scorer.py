@@ -7,8 +7,8 @@ environments are held again.
 from collections.abc import Sequence
 
 from shoal.errors import UserError
-from shoal.protocols import Grader, QuotingTasks, TaskSource
-from shoal.rollout import Answer, Question, QuestionId, Rollout, Scored
+from shoal.protocols import Grader, TaskSource
+from shoal.rollout import Question, Rollout, Scored
 from shoal.sandbox.replay import Replayer, replayed
 from shoal.tasks.draw import InvalidRollout, validate
 
@@ -19,7 +19,6 @@ class Scorer:
     def __init__(self, tasks: TaskSource, verifier: Grader, replayer: Replayer | None = None) -> None:
         """`replayer`: what holds conversations again; None: the verifier, if it can."""
         self.tasks = tasks
-        self.stages = tasks.stages if isinstance(tasks, QuotingTasks) else None
         self.verifier = verifier
         self.replayer = replayer or (verifier if isinstance(verifier, Replayer) else None)
         self.refused = 0
@@ -42,18 +41,8 @@ class Scorer:
                     valid.append((held, question))
                 else:
                     self.refused += 1
-        rewards = self.verifier.score([self._answers(rollout) for rollout, _ in valid])
-        scored = [Scored(r, question, tuple(values)) for (r, question), values in zip(valid, rewards, strict=True)]
-        if self.stages:
-            for one in scored:
-                self.stages.remember(one.rollout, one)
-        return done + scored
-
-    def _answers(self, rollout: Rollout) -> tuple[QuestionId, Sequence[Answer]]:
-        """What the verifier scores of a rollout."""
-        if self.stages is None or not rollout.question.quotes:
-            return rollout.question, [completion.answer for completion in rollout.completions]
-        return self.stages.settle(rollout.question, [completion.text for completion in rollout.completions])
+        rewards = self.verifier.score([(r.question, [c.answer for c in r.completions]) for r, _ in valid])
+        return done + [Scored(r, question, tuple(each)) for (r, question), each in zip(valid, rewards, strict=True)]
 
     def _replayed(self, rollout: Rollout, question: Question) -> Rollout | None:
         """The rollout with what an environment answers in it; None if it answers otherwise."""

@@ -31,7 +31,7 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.remote import RemoteLearner, RemotePolicy
 from shoal.parallel.workers import Workers
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Stages, Swarm, TaskSource
+from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Swarm
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
@@ -44,7 +44,6 @@ from shoal.selection.levels import Levels
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.tasks import Tasks
-from shoal.tasks.create import create_stages
 from shoal.tasks.suites import specs_of
 from shoal.transports.memory import MemorySwarm
 
@@ -133,10 +132,7 @@ class Nodes:
         answers: Policy = policy
         if self.ranks.size > 1 and not isinstance(policy, LanguagePolicy):
             answers = RankZeroPolicy(policy, self.ranks)
-        stages = self._stages(name)
-        tasks: TaskSource = stages.with_tasks(self.tasks) if stages else self.tasks
-        scorer, learner = self.make_scorer(name, tasks), self.make_learner(name, policy)
-        levels = Levels(self.tasks) if self.tasks.ladders else None
+        scorer, learner = self.make_scorer(name), self.make_learner(name, policy)
         attach_environments(policy, self._verifier)
         if isinstance(learner, AnswersItself):
             learner.scorer, learner.node = scorer, name
@@ -154,7 +150,7 @@ class Nodes:
             J=config.round.peers,
             G=config.policy.num_generations,
             questions_per_round=int(config.round.questions_per_round),
-            draws=stages.with_draws(levels or self.tasks) if stages else levels,
+            levels=Levels(self.tasks) if self.tasks.ladders else None,
         )
 
     def make_learner(self, name: str, policy: Policy) -> Learner | None:
@@ -165,24 +161,9 @@ class Nodes:
             return RemoteLearner(policy.workers, name)
         return make_learner(self.config, policy, self.ranks) if isinstance(policy, LanguagePolicy) else None
 
-    def make_scorer(self, name: str, tasks: TaskSource) -> Scorer:
-        """The scorer of one node, whose questions are of `tasks`. Several ranks hold no conversations again."""
-        return Scorer(tasks, self.scoring, self._verifier if self.ranks.size == 1 else None)
-
-    def _stages(self, name: str) -> Stages | None:
-        """The stages of one node, with what it may quote."""
-        names = self.config.tasks.stages
-        if names and any(map(is_endpoint, self.config.policy.model)):
-            raise UserError(
-                "tasks.stages quotes strangers, whose text only a tokenizer here keeps from becoming control tokens: "
-                "leave it out with an endpoint"
-            )
-        if names and self.ranks.size > 1:
-            raise UserError("tasks.stages is for nodes of one process each: leave it out")
-        stages = self.member.place.stages if self.member and self.member.place else create_stages(names, name)
-        if stages:
-            stages.check_tasks([task.name for task in self.tasks.tasks])
-        return stages
+    def make_scorer(self, name: str) -> Scorer:
+        """The scorer of one node. Several ranks hold no conversations again."""
+        return Scorer(self.tasks, self.scoring, self._verifier if self.ranks.size == 1 else None)
 
     @cached_property
     def blind(self) -> Shares:

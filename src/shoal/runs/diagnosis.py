@@ -81,8 +81,6 @@ class Diagnosis:
 
     def _in_form(self, scored: Scored) -> bool:
         """Whether any answer is in the form that its task asks for."""
-        if scored.question.id.quotes:  # its answers are remarks
-            return True
         form = self.tasks.lookup(scored.question.id)[1].answer
         return any(extract(completion.text, form) is not None for completion in scored.rollout.completions)
 

@@ -16,7 +16,6 @@ from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import public_name
 from shoal.protocols import Policy
 from shoal.rewards import Combined
-from shoal.tasks.create import create_stages
 
 JUDGES: Final = "shoal.judges"
 """Entry points of a node's side of judges: functions of addresses, identity, model, in_swarm and display_name."""
@@ -51,7 +50,6 @@ class LearnerConnection(SwarmConnection):
         is admitted until `start` is called."""
         config = config.resolved()
         policy = config.policy
-        self.stages = create_stages(config.tasks.stages, identity.name)
         model = public_name(policy.model[0])
         super().__init__(
             config,
@@ -60,7 +58,6 @@ class LearnerConnection(SwarmConnection):
             model=model,
             rewards=rewards,
             limits=limits,
-            stages=self.stages,
             neighbours=neighbours,
             waits=waits,
         )

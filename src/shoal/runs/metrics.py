@@ -33,7 +33,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         prompted, flops = node.policy.cost(questions, [scored.rollout.completions for scored in result.local])
     learns = node.learner is not None
     shares, update = result.update.gradient_shares, result.update.metrics
-    levels = node.draws.mean_levels(result.local) if node.draws else {}
+    levels = node.levels.mean_levels(result.local) if node.levels else {}
     answering = {"tokens/generated": generated, "tokens/prompted": prompted, "flops/generate": flops}
     return {
         "round": node.round,

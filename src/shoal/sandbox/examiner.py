@@ -124,7 +124,7 @@ class LocalExaminer:
 
 def validated(tasks: TaskSource, candidate: Candidate) -> Question:
     """The candidate's question, made again. Raises `InvalidRollout`."""
-    drawn = (candidate.key, candidate.slot) if candidate.key else None
+    drawn = candidate.key, candidate.slot
     return validate(tasks, candidate.question, candidate.question_hash, len(candidate.texts), drawn)
 
 

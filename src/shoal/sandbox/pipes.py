@@ -38,10 +38,9 @@ class Candidate(msgspec.Struct, frozen=True):
     give."""
 
     question: QuestionId
-    question_hash: str | None
-    """None: not checked."""
+    question_hash: str
     key: tuple[str | int, ...]
-    """(swarm, key in hex, round): what the question is drawn with, see `Tasks.is_drawn`. Empty: it is not checked."""
+    """(swarm, key in hex, round): what the question is drawn with, see `Tasks.is_drawn`."""
     slot: int
     texts: tuple[Answer, ...]
     cut: tuple[bool, ...] = ()

@@ -71,7 +71,7 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Result | Ver
         verdict = Verdict(invalid.reason)
     else:
         # What has one turn is one text, however many parts it came in.
-        whole = bool(candidate.key) and question.turns == 1
+        whole = question.turns == 1
         distinct = [text for text in dict.fromkeys(candidate.texts) if not is_too_long(text)]
         replies = scored(tasks, [Job(candidate.question, "".join(text) if whole else text) for text in distinct])
         if distinct:
@@ -93,8 +93,6 @@ def answered(task: Any, spec: TaskSpec, question: QuestionId, answer: Answer, sc
     turns = (answer,) if isinstance(answer, str) else answer
     if isinstance(task, EnvironmentTask):
         return conversed(task, question, turns, scored)
-    if hasattr(task, "solved") and len(turns) == 2:
-        return guarded(lambda: task.solved(question, *turns))
     text = extract("".join(turns), spec.answer)
     return Result() if text is None else guarded(lambda: task.score(question, [text])[0], ":" in spec.name)
 

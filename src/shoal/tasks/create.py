@@ -11,7 +11,7 @@ depend on the task's parameters and on the form of answers alone, so all nodes s
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from shoal.config.answer_form import in_form
@@ -19,7 +19,7 @@ from shoal.config.names import DATA
 from shoal.config.own_code import call_offered, offered, task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError, in_brief
-from shoal.protocols import Environment, Stages
+from shoal.protocols import Environment
 from shoal.rollout import Message, Question, canonical, seed_of
 from shoal.tasks.data.task import data_task
 from shoal.tasks.environments.games import Guess, Lookup
@@ -32,8 +32,6 @@ GROUP: Final = "shoal.tasks"
 """Entry points of other packages: a task's name, and what makes it from its parameters."""
 SETS: Final = "shoal.tasksets"
 """The same for names such as `verifiers:MODULE`: what makes the task from the rest, by what stands before the colon."""
-STAGES: Final = "shoal.stages"
-"""What makes the questions about peers' answers, `stages`."""
 
 
 def _environment(make: Callable[..., Environment], **parameters: Any) -> Task:
@@ -102,16 +100,6 @@ def _maker(name: str) -> Callable[..., Task]:
     if kind == "task":
         return make
     return functools.partial(_environment, make if kind == "environment" else functools.partial(Tools, make))
-
-
-def create_stages(names: Sequence[str], node: str) -> Stages | None:
-    """The stages of a node; None if it asks no such questions. Raises `UserError` if no package offers them."""
-    if not names:
-        return None
-    if "stages" not in offered(STAGES):
-        raise UserError("tasks.stages needs a package that offers them: pip install shoal")
-    made: Stages = call_offered(STAGES, "stages", names, node)
-    return made
 
 
 def create_levels(spec: TaskSpec) -> list[tuple[Task, TaskSpec]]:

@@ -42,10 +42,6 @@ class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question,
     """A question id that these tasks cannot have made: another task, version or parameters, or out of range."""
 
 
-class UnknownQuote(UnknownQuestion):
-    """A question quotes rollouts that this node does not have."""
-
-
 class QuestionFailed(UserError):  # noqa: N818 (it is a fact about a question)
     """A task raised an error where it had to make a question."""
 
@@ -181,7 +177,7 @@ class Tasks:
 
     def label_of(self, identity: QuestionId) -> str | None:
         """The label of the task that made a question; None if it is none of these."""
-        source = None if identity.quotes else self._sources.get((identity.task, identity.version, identity.config))
+        source = self._sources.get((identity.task, identity.version, identity.config))
         return next((label for label, one in self._labelled.items() if one is source), None)
 
     def lookup(self, identity: QuestionId) -> tuple[Task, TaskSpec]:
@@ -190,9 +186,7 @@ class Tasks:
         return source.task, source.spec
 
     def answer(self, identity: QuestionId) -> str | None:
-        """A right answer to a question of these tasks; None where its task names none, or where it quotes others."""
-        if identity.quotes:
-            return None
+        """A right answer to a question of these tasks; None where its task names none."""
         task, _ = self.lookup(identity)
         return right_answer(task, identity)
 
@@ -242,8 +236,6 @@ class Tasks:
         raise UserError(f"task {source.task.name!r} has no training question in {MAX_INDEX} tries: too few differ")
 
     def _source(self, identity: QuestionId) -> _Source:
-        if identity.quotes:
-            raise UnknownQuestion(f"these tasks quote nothing: {identity}")
         try:
             return self._sources[identity.task, identity.version, identity.config]
         except KeyError:

@@ -24,7 +24,7 @@ DOMAIN = b"shoal rollout v1\0"
 MAX_BYTES = 1 << 20  # of an envelope; nodes accept less (`AdmissionLimits`), and relays carry less
 MAX_FIELDS = 64  # keys of a map, unknown ones included
 MAX_COMPLETIONS, MAX_PARTS = 1024, 4096  # of a rollout, and of all its completions together
-VERSIONS = range(1, SCHEMA_VERSION + 1)  # of a statement with its rollout: several turns need 2, quotes 3
+VERSIONS = range(1, SCHEMA_VERSION + 1)  # of a statement with its rollout: several turns need 2
 
 Kind = Literal["model", "human", "program"]
 
@@ -135,8 +135,6 @@ def _check(statement: Statement) -> None:
     rollout = statement.rollout
     if statement.schema_version not in VERSIONS or rollout.schema_version != statement.schema_version:
         raise Malformed(f"versions {statement.schema_version} and {rollout.schema_version}")
-    if rollout.question.quotes and rollout.schema_version < 3:
-        raise Malformed("a question quotes others from version 3 on")
     parts = sum(len(completion.parts) for completion in rollout.completions)
     if len(rollout.completions) > MAX_COMPLETIONS or parts > MAX_PARTS:
         raise Malformed(f"{len(rollout.completions)} completions of {parts} parts")

@@ -79,8 +79,6 @@ class Opened:
         check_stop(trainer, policy.lm)
         self._tasks = tasks = Tasks(config.tasks)
         tasks.refuse_environments("a trainer of TRL")
-        if config.tasks.stages:
-            raise UserError("a trainer of TRL asks no questions of stages: leave `stages` out")
         verifier = self._stack.enter_context(SandboxVerifier(config.tasks))
         rewards = rewards_of(config, verifier, policy.placement) if ranks.is_zero else None
         if rewards:
@@ -103,7 +101,7 @@ class Opened:
             I=config.round.local,
             J=config.round.peers,
             G=config.policy.num_generations,
-            draws=Levels(tasks) if tasks.ladders else None,
+            levels=Levels(tasks) if tasks.ladders else None,
         )
 
     def _join(self, rewards: Combined | None) -> tuple[str, Swarm]:

@@ -33,7 +33,6 @@ MEANINGS: Final = {
     "seed": "not its maker's own questions",
     "question": "not the question it says it is",
     "held out": "a question kept for tests",
-    "quote": "quotes rollouts that this node does not have",
     "slow question": "its question takes too long to make",
     "slow task": "this node's own code for its task takes too long",
     "slow": "its answers take too long to score",

@@ -202,6 +202,14 @@ def test_a_message_under_the_key_expression_of_another_is_nobodys(ada: Identity)
     assert not admission.peers.by_key
 
 
+def test_questions_about_answers_of_earlier_programs_are_held_against_nobody() -> None:
+    admission = gate()
+    data = (Path(__file__).parents[1] / "wire" / "golden" / "quotes.bin").read_bytes()
+    assert admission.admit([("0" * 64, data)]) == []
+    assert admission.refused == {"version": 1}
+    assert not admission.peers.by_key
+
+
 def test_another_swarm_another_time(ada: Identity) -> None:
     for message, reason in (
         (sealed(ada, rollout(ada), swarm="other"), "swarm"),

@@ -28,7 +28,6 @@ CHOSEN: dict[str, tuple[str, Any]] = {
     "selection.rule": ("trusting", "trusting"),
     "tasks.answer": ("boxed", "boxed"),
     "tasks.partial_credit": ("true", True),
-    "tasks.stages": ("decide", ["decide"]),
     "report_to": ("mlflow", ["mlflow"]),
 }
 """Values that are not the default, as text and as they are, where `another` finds none."""

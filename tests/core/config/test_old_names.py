@@ -9,6 +9,7 @@ import pytest
 
 from shoal.config.load import config_from_keywords, load_config, resumed_config
 from shoal.config.old_names import new_settings
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.weights import make_weight
 from shoal.runs.folder import run_metrics
@@ -85,4 +86,12 @@ def test_a_setting_that_is_gone_is_read_if_it_says_what_everybody_has(tmp_path: 
     assert load_config(tmp_path / "config.toml").network.tls == "ca.pem"
     (tmp_path / "config.toml").write_text("[tasks]\nscore_timeout = 9.0\n")
     with pytest.raises(UserError, match=r"'tasks.score_timeout' is gone, .* 2.0; use score_timeout of \[\[tasks"):
+        load_config(tmp_path / "config.toml")
+
+
+def test_a_file_of_the_time_of_stages_is_read_if_it_has_none(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[tasks]\nstages = []\n")
+    assert load_config(tmp_path / "config.toml") == Config()
+    (tmp_path / "config.toml").write_text('[tasks]\nstages = ["solve"]\n')
+    with pytest.raises(UserError, match=r"'tasks.stages' is gone"):
         load_config(tmp_path / "config.toml")

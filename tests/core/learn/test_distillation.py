@@ -360,9 +360,6 @@ def test_what_it_cannot_train_is_said() -> None:
         distillation.peers(endpoint, Config())
     learner = make_learner(make_policy(), "own")
     learner.scorer = None
-    staged = Config.model_validate({"tasks": {"stages": ["critique"]}})
-    with pytest.raises(UserError, match="no questions of stages"):
-        PeerDistillation(make_policy(), staged, "failed")
     with pytest.raises(UserError, match="needs a scorer"):
         learner.update(random.Random(0).sample(rollouts(), 5))
 

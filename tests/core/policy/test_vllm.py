@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from tiny import EXPERTS, add_marker, make_lm, make_question, make_tokenizer
@@ -442,12 +441,10 @@ def check_file(path: str) -> None:
 @pytest.mark.usefixtures("stand_in")
 def test_a_question_that_is_too_long_gets_no_answer_and_the_others_do() -> None:
     short, long = make_question("2 + 2 ="), make_question("1 + 1 = " * 30)
-    quoting = msgspec.structs.replace(long, id=msgspec.structs.replace(long.id, quotes=("ab" * 16,)))
     policy = make()
-    assert [len(group) for group in policy.generate([quoting, short, long], 2, seed=1)] == [0, 2, 0]
+    assert [len(group) for group in policy.generate([long, short, long], 2, seed=1)] == [0, 2, 0]
     assert policy.trouble == "2 of 3 questions leave the model no room for an answer"
-    assert policy.generate([quoting], 2, seed=1) == [()]
     with pytest.raises(UserError, match="reads 64 tokens"):
-        policy.generate([long, quoting], 2, seed=1)
+        policy.generate([long, long], 2, seed=1)
     assert policy.generate([short], 2, seed=1)
     assert not policy.trouble

@@ -93,10 +93,10 @@ def test_the_mean_level_of_a_round() -> None:
 def test_a_node_for_a_loop_of_one_s_own_climbs_as_well() -> None:
     node = shoal.make_node("ada", Parrot(), TASKS, Exact(), MemorySwarm().join("ada"), I=8)
     node.act()
-    assert node.draws is not None
-    assert node.draws.mean_levels(node.local) == {"larger#1": 1.0}
+    assert node.levels is not None
+    assert node.levels.mean_levels(node.local) == {"larger#1": 1.0}
     plain = Tasks(TasksConfig.model_validate({"sources": [{"name": "larger"}]}))
-    assert shoal.make_node("bob", Parrot(), plain, Exact(), MemorySwarm().join("bob")).draws is None
+    assert shoal.make_node("bob", Parrot(), plain, Exact(), MemorySwarm().join("bob")).levels is None
 
 
 def test_a_checkpoint_goes_on_with_the_same_questions(tmp_path: Path) -> None:

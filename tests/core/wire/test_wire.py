@@ -75,12 +75,6 @@ TURNS = msgspec.structs.replace(
     round=3,
 )
 """Two conversations of several turns, and one of a single turn."""
-QUOTING = msgspec.structs.replace(
-    PLAIN,
-    question=QuestionId("critique", "1", hash_of(["critique"]), seed=5, index=0, quotes=(PLAIN.hash, FULL.hash)),
-    completions=(Completion.of("B"),),
-)
-"""About two rollouts."""
 
 
 def stated(statement: Statement) -> bytes:
@@ -151,7 +145,6 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     "unknown-fields": unknown_fields,
     "forged": lambda: seal(PLAIN, ADA, "reef", NOW).replace(b"\xa4text\xa19", b"\xa4text\xa17"),
     "turns": lambda: seal(TURNS, ADA, "reef", NOW),
-    "quotes": lambda: seal(QUOTING, ADA, "reef", NOW),
     "version-9": future,
 }
 
@@ -163,7 +156,7 @@ def test_golden_files_are_made_byte_for_byte(name: str) -> None:
 
 
 def test_no_golden_file_is_left_out() -> None:
-    assert {path.stem for path in GOLDEN.glob("*.bin")} == set(MAKERS)
+    assert {path.stem for path in GOLDEN.glob("*.bin")} == {*MAKERS, "quotes"}
 
 
 @pytest.mark.parametrize("name", ["plain", "private", "other-encoding", "unknown-fields"])
@@ -196,29 +189,10 @@ def test_what_has_one_turn_stays_as_it_was() -> None:
     assert Rollout.decode(alone.encode()).schema_version == 1
 
 
-def test_a_question_that_quotes_rollouts_names_them_by_their_hashes() -> None:
-    statement, envelope = open_envelope((GOLDEN / "quotes.bin").read_bytes())
-    assert check_signature(envelope, statement)
-    assert (statement.schema_version, statement.rollout.schema_version) == (3, 3)
-    assert statement.rollout.question.quotes == (PLAIN.hash, FULL.hash)
-    assert Rollout.decode(PLAIN.encode()).hash == PLAIN.hash == "8323208d9bb99934d8dee877b07920d4"
-    assert PLAIN.first(1).hash != PLAIN.hash
-
-
-@pytest.mark.parametrize("quotes", [["0" * 33], ["0" * 32] * 9, [1], "0" * 32])
-def test_quotes_are_a_few_hashes(quotes: object) -> None:
-    statement = plain_dict() | {"schema_version": 3}
-    statement["rollout"] |= {"schema_version": 3}
-    statement["rollout"]["question"] |= {"quotes": quotes}
-    with pytest.raises(Malformed):
-        open_envelope(packed(statement))
-
-
-def test_older_versions_quote_nothing() -> None:
-    statement = plain_dict()
-    statement["rollout"]["question"] |= {"quotes": ["0" * 32]}
-    with pytest.raises(Malformed, match="version 3"):
-        open_envelope(packed(statement))
+def test_a_question_that_quotes_rollouts_is_of_a_version_that_is_not_read() -> None:
+    """Earlier programs sent version 3."""
+    with pytest.raises(NewerVersion, match="version 3"):
+        open_envelope((GOLDEN / "quotes.bin").read_bytes())
 
 
 @pytest.mark.parametrize("field", ["token_ids", "observations"])

@@ -261,8 +261,7 @@ def test_a_base_that_uses_what_it_is_shown_reads_questions_after_their_answers()
 
 
 def test_a_base_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
-    pytest.importorskip("pydantic_monty")
-    tasks = TasksConfig(sources=[TaskSpec(name="infer")])
+    tasks = TasksConfig(sources=[TaskSpec(name="count_bits")])
     recipe = Recipe(start="guppy", vocabulary="own", tasks=tasks, right=1.0, refused=0.0, steps=60, batch=8)
     told: list[str] = []
     make_base(recipe, "guppy", tmp_path / "base", told.append)
