@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 
 from shoal.policy.decoders.base import Sampling
-from shoal.policy.decoders.vllm import VLLMDecoder
 from shoal.policy.device import place
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Message, Question, QuestionId
+from shoal_extras.vllm import VLLMDecoder
 
 
 def main() -> None:

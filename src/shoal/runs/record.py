@@ -9,7 +9,7 @@ from shoal.runs.diagnosis import Diagnosis
 from shoal.runs.folder import RunFolder, write_warnings
 from shoal.runs.metrics import learned_rows, live_in_pool, rollout_rows
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
-from shoal.runs.trackers import Trackers
+from shoal.runs.trackers import Tracker, close
 from shoal.runs.watcher import Watcher
 
 SKIPPED = "learner/skipped_steps"
@@ -18,9 +18,7 @@ SKIPPED = "learner/skipped_steps"
 class Record:
     """The run's folder, its watcher and its trackers."""
 
-    def __init__(
-        self, nodes: Nodes, folder: RunFolder | None, watch: Watcher, trackers: Trackers | None = None
-    ) -> None:
+    def __init__(self, nodes: Nodes, folder: RunFolder | None, watch: Watcher, trackers: Mapping[str, Tracker]) -> None:
         self.nodes = nodes
         self.folder = folder
         self.watch = watch
@@ -57,20 +55,23 @@ class Record:
     ) -> None:
         """Hands a round to the trackers, and says where they show the run once they have begun. `late`: its evaluation,
         which comes after the rest."""
-        if self.trackers is not None:
-            named = [(node.name, result) for node, result in zip(self.nodes, results, strict=False)]
-            self.trackers.report(self.nodes.round, rows, named, late)
-            for line in self.trackers.news():
-                self.watch.say(line)
+        named = [(node.name, result) for node, result in zip(self.nodes, results, strict=False)]
+        for tracker in self.trackers.values():
+            tracker.report(self.nodes.round, rows, named, late)
+        self._say_news()
+
+    def _say_news(self) -> None:
+        for name, tracker in self.trackers.items():
+            if news := tracker.news():
+                self.watch.say(f"{name}: {news}")
 
     def close_trackers(self) -> None:
         """Waits until the trackers have what is left, and says what is wrong with them."""
-        if self.trackers is not None and self.trackers.names:
-            self.watch.status(f"waiting for {self.trackers.names}")
-            self.trackers.close()
+        if self.trackers:
+            self.watch.status(f"waiting for {', '.join(self.trackers)}")
+            close(self.trackers.values())
             self.watch.status("")
-            for line in self.trackers.news():
-                self.watch.say(line)
+            self._say_news()
             self.warn()
 
     def keep_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -88,7 +89,7 @@ class Record:
             "scoring": self.nodes.scoring.trouble or self.nodes.verifier.trouble,
             "questions": self.nodes.tasks.trouble,
             "steps": self._skipped,
-            **(self.trackers.troubles if self.trackers is not None else {}),
+            **{name: tracker.trouble for name, tracker in self.trackers.items()},
             self.diagnosis.cause: self.diagnosis.warning,
         }
         return {cause: text for cause, text in found.items() if text}

@@ -6,7 +6,7 @@ itself waits for nobody.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ from shoal.runs.folder import RunFolder
 from shoal.runs.held_out import HeldOut
 from shoal.runs.metrics import round_metrics
 from shoal.runs.record import Record
-from shoal.runs.trackers import Trackers
+from shoal.runs.trackers import Tracker
 from shoal.runs.watcher import Watcher
 
 FLUSHED_EVERY: Final = 10.0
@@ -41,13 +41,13 @@ class Run:
         folder: RunFolder | None,
         watch: Watcher,
         checkpoint: Path | None = None,
-        trackers: Trackers | None = None,
+        trackers: Mapping[str, Tracker] | None = None,
     ) -> None:
         """`folder`: None on all ranks but rank zero. `checkpoint`: from which `nodes` were built."""
         self.nodes = nodes
         self.config = nodes.config
         self.folder = folder
-        self.record = Record(nodes, folder, watch, trackers)
+        self.record = Record(nodes, folder, watch, trackers or {})
         self.held_out = HeldOut(nodes, self.record)
         self.saving = Saving(self.config.checkpoint_every, nodes.checkpoint_bytes)
         self._flushed = time.monotonic()

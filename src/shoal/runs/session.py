@@ -29,7 +29,7 @@ from shoal.runs.curves import draw_curves
 from shoal.runs.disk import write_atomically
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.run import Run
-from shoal.runs.trackers import Trackers
+from shoal.runs.trackers import makers_of, started
 from shoal.runs.watcher import Watcher
 
 Rows = Sequence[Mapping[str, Any]]
@@ -94,7 +94,7 @@ def execute(
         else:
             nodes = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
         group = config.network.name if identity else ""
-        trackers = stack.enter_context(Trackers(config, folder.path, names, group))
+        trackers = stack.enter_context(started(config, folder.path, names, group))
         run = Run(nodes, folder, watcher, checkpoint, trackers)
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
@@ -109,7 +109,9 @@ def execute(
 
 def ready(config: Config, joins: bool) -> Config:
     """`config` with its models on this machine. `joins`: the node joins a swarm over the network. Raises `UserError`
-    for a network that cannot be used, models that cannot be fetched and data that nothing can be learned from."""
+    for a network that cannot be used, models that cannot be fetched, data that nothing can be learned from and trackers
+    that there are not."""
+    makers_of(config)
     if joins:
         from shoal.runs.join import check_network  # the network, only now
 

@@ -28,7 +28,7 @@ CHOSEN: dict[str, tuple[str, Any]] = {
     "selection.rule": ("trusting", "trusting"),
     "tasks.answer": ("boxed", "boxed"),
     "tasks.partial_credit": ("true", True),
-    "report_to": ("mlflow", ["mlflow"]),
+    "report_to": ("wandb", ["wandb"]),
 }
 """Values that are not the default, as text and as they are, where `another` finds none."""
 RUN_SETTINGS = [n for names in COMMON.values() for n in names if not n.startswith("network.")]

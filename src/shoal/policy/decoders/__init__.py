@@ -1,1 +1,1 @@
-"""Decoders: what draws the tokens of answers. `base` has the protocol; `own` and `vllm` are the ones that shoal has."""
+"""Decoders: what draws the tokens of answers. `base` has the protocol; `own` is the one that shoal has itself."""

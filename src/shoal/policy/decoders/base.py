@@ -8,7 +8,7 @@
 docs/extend/decoder.md has one of thirty lines.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -21,11 +21,7 @@ from shoal.policy.loading import LanguageModel
 from shoal.protocols import OnProgress
 
 OWN: Final = "transformers"
-DECODERS: Final[Mapping[str, str]] = {
-    OWN: "shoal.policy.decoders.own:OwnDecoder",
-    "vllm": "shoal.policy.decoders.vllm:VLLMDecoder",
-}
-"""By the names for `--engine`. Installed packages add theirs as entry points of the group `shoal.decoders`."""
+"""The decoder that shoal has itself, by its name for `--engine`."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +105,9 @@ MakeDecoder = Callable[[LanguageModel, Placement], Decoder]
 
 
 def decoder_of(engine: str) -> MakeDecoder:
-    """What makes the decoder of this name: one of `DECODERS`, of an installed package, or `module:attribute`. Raises
-    `UserError`."""
-    make: MakeDecoder = find(engine, "engine", DECODERS, "shoal.decoders")
+    """What makes the decoder of this name: `OWN`, one of an installed package (an entry point of `shoal.decoders`), or
+    `module:attribute`. Raises `UserError`."""
+    make: MakeDecoder = find(engine, "engine", {OWN: "shoal.policy.decoders.own:OwnDecoder"}, "shoal.decoders")
     return make
 
 

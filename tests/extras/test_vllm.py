@@ -22,13 +22,13 @@ from tiny import EXPERTS, add_marker, make_lm, make_question, make_tokenizer
 
 from shoal.errors import Stopped, UserError
 from shoal.policy.decoders import base
-from shoal.policy.decoders import vllm as vllm_module
 from shoal.policy.decoders.base import Sampling
-from shoal.policy.decoders.vllm import VLLMDecoder
 from shoal.policy.device import place
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import progress_to
 from shoal.rollout import FinishReason, seed_of
+from shoal_extras import vllm as vllm_module
+from shoal_extras.vllm import VLLMDecoder
 
 CUDA = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=torch.float32, tolerance=1e-2)
 

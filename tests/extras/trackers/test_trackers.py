@@ -7,7 +7,6 @@ import math
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -24,8 +23,17 @@ from shoal.errors import UserError
 from shoal.node import RoundResult
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
-from shoal.runs.tracker_rows import LONGEST, MOST, tracked_config, tracked_metrics, tracked_name, tracked_rollouts
-from shoal.runs.trackers import WAITING, Memory, Trackers, remembered
+from shoal.runs.trackers import makers_of, started
+from shoal_extras.trackers.kinds import Wandb
+from shoal_extras.trackers.report import (
+    LONGEST,
+    MOST,
+    tracked_config,
+    tracked_metrics,
+    tracked_name,
+    tracked_rollouts,
+)
+from shoal_extras.trackers.tracker import WAITING, Memory, Tracker, remembered
 
 HOSTILE = "<script>alert(1)</script>\n# title **bold** [a](javascript:b)\x1b[2J\u202e\u2028\rend"
 SHOWN = "<script>alert(1)</script>\n# title **bold** [a](javascript:b)?[2J???end"
@@ -89,17 +97,14 @@ def test_settings_are_reported_without_addresses_and_passwords() -> None:
 
 def test_names_of_trackers_may_have_commas_between_them() -> None:
     assert config_from_keywords({"report_to": "trackio, wandb"}).report_to == ["trackio", "wandb"]
-    assert config_from_keywords({"report_to": ["mlflow", "mlflow"]}).report_to == ["mlflow"]
-    with pytest.raises(UserError, match=r"report_to.0 = 'wanbd': input should be 'trackio', 'wandb'"):
-        config_from_keywords({"report_to": "wanbd"})
+    assert config_from_keywords({"report_to": ["wandb", "wandb"]}).report_to == ["wandb"]
 
 
 def test_a_tracker_that_is_not_installed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.runs.trackers.importlib.util.find_spec", lambda name: None)
-    with Trackers(Config(report_to=["trackio"]), tmp_path) as trackers:
-        trackers.report(1, rows(1, "ada"))
-        expected = {"trackio": "the run goes on without trackio: it is not installed: `pip install trackio`"}
-        assert trackers.troubles == expected
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with started(Config(report_to=["wandb"]), tmp_path, ["ada"]) as trackers:
+        trackers["wandb"].report(1, rows(1, "ada"), (), late=False)
+    assert trackers["wandb"].trouble == "the run goes on without wandb: it is not installed: `pip install wandb`"
 
 
 @pytest.mark.parametrize("text", ["[]", '{"id": "../../x"}', '{"id": "a", "round": "b"}', "{" * 9999])
@@ -150,42 +155,39 @@ def fake_wandb(
     monkeypatch.setitem(sys.modules, "wandb", module)
 
 
-def settle(trackers: Trackers, name: str = "wandb") -> str:
-    """The tracker's trouble, once it has some."""
-    deadline = time.monotonic() + 200
-    while not trackers.troubles and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return trackers.troubles[name]
+def wandb(folder: Path) -> Tracker:
+    return Wandb("wandb", Config(), folder, ["ada"])
 
 
-@pytest.mark.slow
 def test_a_tracker_that_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_wandb(tmp_path, monkeypatch, log="raise ConnectionError('the server is\\nasleep')")
-    with Trackers(Config(report_to=["wandb"]), tmp_path) as trackers:
-        trackers.report(1, rows(1, "ada"))
-        trackers.report(2, rows(2, "ada"))
-    assert trackers.troubles["wandb"] == "wandb did not take 2 rounds: ConnectionError: the server is asleep"
-    assert trackers.news() == ["wandb: https://example.org/run"]
-    assert trackers.news() == []
+    tracker = wandb(tmp_path)
+    tracker.report(1, rows(1, "ada"))
+    tracker.report(2, rows(2, "ada"))
+    tracker.end()
+    tracker.wait(200)
+    assert tracker.trouble == "wandb did not take 2 rounds: ConnectionError: the server is asleep"
+    assert tracker.news() == "https://example.org/run"
+    assert tracker.news() == ""
 
 
-@pytest.mark.slow
 def test_a_tracker_that_cannot_begin_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_wandb(tmp_path, monkeypatch, init="raise PermissionError('no key')")
-    with Trackers(Config(report_to=["wandb"]), tmp_path) as trackers:
-        assert settle(trackers) == "the run goes on without wandb: PermissionError: no key"
+    tracker = wandb(tmp_path)
+    tracker.wait(200)
+    assert tracker.trouble == "the run goes on without wandb: PermissionError: no key"
 
 
-@pytest.mark.slow
 def test_a_tracker_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_wandb(tmp_path, monkeypatch, init="time.sleep(1000)")
-    trackers = Trackers(Config(report_to=["wandb"]), tmp_path)
+    tracker = wandb(tmp_path)
     report = rows(1, "ada")
     for round in range(WAITING + 2):
-        trackers.report(round, report, [("ada", result("x" * 9999))])
-    assert trackers.troubles["wandb"] == "wandb is slower than the run: 2 rounds left out"
-    trackers.close(limit=0.1)
-    assert trackers.troubles["wandb"] == "the run goes on without wandb: no answer within 0 seconds at the end"
+        tracker.report(round, report, [("ada", result("x" * 9999))])
+    assert tracker.trouble == "wandb is slower than the run: 2 rounds left out"
+    tracker.end()
+    tracker.wait(0.1)
+    assert tracker.trouble == "the run goes on without wandb: it did not take the last rounds in time"
 
 
 Read = dict[str, list[tuple[int, float]]]
@@ -215,18 +217,6 @@ def read_trackio(run: Path, memory: Memory) -> tuple[Read, str]:
             if isinstance(value, int | float):
                 found.setdefault(name, []).append((log["step"], value))
     return found, next(m["content"] for t in traces for m in t["messages"] if "script" in m["content"])
-
-
-def read_mlflow(run: Path, memory: Memory) -> tuple[Read, str]:
-    import mlflow
-
-    client = mlflow.MlflowClient()
-    kept = client.get_run(memory.id)
-    names = list(kept.data.metrics)
-    assert kept.data.params["round.nodes"] == "4"
-    found = {name: [(m.step, m.value) for m in client.get_metric_history(memory.id, name)] for name in names}
-    table = mlflow.artifacts.load_dict(f"{kept.info.artifact_uri}/rollouts/round-000001.json")
-    return found, table["rollouts"][1]["completion"]
 
 
 def read_wandb(run: Path, memory: Memory) -> tuple[Read, str]:
@@ -264,33 +254,32 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
             record = b""
 
 
-READERS = {"tensorboard": read_tensorboard, "trackio": read_trackio, "mlflow": read_mlflow, "wandb": read_wandb}
+READERS = {"tensorboard": read_tensorboard, "trackio": read_trackio, "wandb": read_wandb}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(READERS))
 def test_what_a_tracker_got_is_read_back(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run makes a round again, which is reported once, and goes on in the same run of the tracker."""
-    if find_spec(name) is None or (name == "mlflow" and find_spec("sqlalchemy") is None):
+    if find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     for module in [each for each in sys.modules if each.split(".")[0] == "trackio"]:
         monkeypatch.delitem(sys.modules, module)  # it reads that variable when it is imported, which TRL does
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "one"
     run.mkdir()
     config = config_from_keywords({"report_to": name})
     for rounds in ((0, 1, 2), (2, 3)):
-        with Trackers(config, run, ["node-1", "node-2"]) as trackers:
+        with started(config, run, ["node-1", "node-2"]) as trackers:
+            [tracker] = trackers.values()
             for round in rounds:
                 results = [("node-1", result(HOSTILE))] if round else []
-                trackers.report(round, rows(round, "node-1", "node-2"), results)
-            trackers.report(rounds[-1], [{"node": "node-1", "eval/pass@1": 0.5}], late=True)
-        assert trackers.troubles == {}
-        [line] = trackers.news()
-        assert line.startswith(f"{name}: ")
+                tracker.report(round, rows(round, "node-1", "node-2"), results, late=False)
+            tracker.report(rounds[-1], [{"node": "node-1", "eval/pass@1": 0.5}], (), late=True)
+        assert tracker.trouble == ""
+        assert tracker.news()
     memory = remembered(run / "trackers" / f"{name}.json")
     assert memory.round == 3
     found, text = READERS[name](run, memory)
@@ -319,3 +308,24 @@ def test_training_with_trackers_gives_the_same_figures(tmp_path: Path, monkeypat
     assert warning == "wandb did not take 3 rounds: OSError: no room"
     assert outcomes[1].warnings == (warning,)
     assert not (outcomes[0].folder / "trackers").exists()
+
+
+def test_the_tracker_of_the_page_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[3] / "docs/guides/trackers.md"
+    (tmp_path / "my_tracker.py").write_text(page.read_text().split("```python\n")[1].split("```")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    config = Config(report_to=["my_tracker.py:CSV"])
+    assert config.code == ["my_tracker.py:CSV"]  # a stranger's file may not name it
+    with started(config, tmp_path, ["ada"]) as trackers:
+        [tracker] = trackers.values()
+        tracker.report(1, rows(1, "ada"), (), late=False)
+    assert tracker.trouble == ""
+    assert Path(tracker.news()).read_text() == "1,reward/local,0.25\n"
+
+
+def test_a_name_that_is_none_is_an_error() -> None:
+    with pytest.raises(
+        UserError, match=r"there is no tracker 'wanbd'; did you mean 'wandb'\? \(or install the package"
+    ):
+        makers_of(Config(report_to=["wanbd"]))

@@ -11,7 +11,9 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, zip_longest
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
@@ -24,6 +26,32 @@ MOST: Final = 8
 """Rollouts of a round that are shown, of all nodes together."""
 LONGEST, NAME = 4000, 100
 """Characters of a text and of a name that are shown."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The run that is reported."""
+
+    folder: Path
+    """Where the run keeps what belongs to its trackers."""
+    run: str
+    """The name of the run."""
+    group: str
+    """What else belongs together with it: the swarm that it joined; or nothing."""
+    config: Mapping[str, Any]
+    """The settings by their dotted names."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A round, as trackers get it."""
+
+    round: int
+    metrics: Mapping[str, float]
+    rollouts: Sequence[Mapping[str, Any]]
+    """Completions with their node, maker, task, question and reward. Plain characters, of bounded length."""
+    late: bool
+    """Whether this belongs to a round that was reported before."""
 
 
 def tracked_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

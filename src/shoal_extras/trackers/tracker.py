@@ -1,0 +1,149 @@
+"""A tracker in a thread of its own, so that one that waits, fails or hangs neither stops nor changes training: what it
+does not take is counted and left out. docs/guides/trackers.md has one of ten lines.
+"""
+
+import queue
+import re
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.node import RoundResult
+from shoal.runs.disk import disk_errors, write_atomically
+from shoal.runs.folder import TRACKERS
+from shoal.untrusted import printable, read_regular
+from shoal_extras.trackers.report import Report, Start, tracked_config, tracked_metrics, tracked_rollouts
+
+WAITING: Final = 500
+"""Rounds that wait for a tracker, at most."""
+MOST_BYTES: Final = 1 << 12
+"""Of what is remembered of a tracker's run."""
+
+
+class Tracker:
+    """A subclass has `begin`, `log` and perhaps `finish`, which are called in the tracker's thread. The end of the
+    process does not wait for that."""
+
+    def __init__(self, name: str, config: Config, folder: Path, nodes: Sequence[str] = (), group: str = "") -> None:
+        """`name`: as `--report-to` has it. `folder`: of the run. `group`: the swarm that its node joined."""
+        self.name = name
+        place = folder.absolute() / TRACKERS
+        with disk_errors(place):
+            place.mkdir(exist_ok=True)
+        run = folder.absolute().name + (f"-{nodes[0]}" if group else "")
+        start = Start(place, run, group, tracked_config(config) | {"nodes": ", ".join(nodes)})
+        self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
+        self._where = self._fatal = self._why = ""
+        self._failed = self._left_out = 0
+        self._thread = threading.Thread(target=self._run, args=(start,), name=f"shoal-{name}", daemon=True)
+        self._thread.start()
+
+    def begin(self, start: Start, id: str, new: bool) -> str:
+        """Begins the tracker's run `id`, or goes on with it unless it is `new`. Returns where a user finds it."""
+        raise NotImplementedError
+
+    def log(self, report: Report) -> None:
+        """Sends a round."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Sends what is left."""
+
+    def report(
+        self,
+        round: int,
+        rows: Sequence[Mapping[str, Any]],
+        results: Sequence[tuple[str, RoundResult]] = (),
+        late: bool = False,
+    ) -> None:
+        """Hands a round over, or leaves it out if the tracker is behind."""
+        if self._reports.qsize() >= WAITING:
+            self._left_out += 1
+        else:
+            self._reports.put(Report(round, tracked_metrics(rows), tracked_rollouts(results), late))
+
+    def news(self) -> str:
+        where, self._where = self._where, ""
+        return where
+
+    @property
+    def trouble(self) -> str:
+        if self._fatal:
+            return f"the run goes on without {self.name}: {self._fatal}"
+        if self._failed:
+            return f"{self.name} did not take {_rounds(self._failed)}: {self._why}"
+        return f"{self.name} is slower than the run: {_rounds(self._left_out)} left out" if self._left_out else ""
+
+    def end(self) -> None:
+        self._reports.put(None)
+
+    def wait(self, seconds: float) -> None:
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            self._fatal = "it did not take the last rounds in time"
+
+    def _run(self, start: Start) -> None:
+        name = _slug(self.name)
+        file = start.folder / f"{name}.json"
+        try:
+            memory = remembered(file)
+            memory.id = memory.id or f"{_slug(start.run)[:40]}-{secrets.token_hex(3)}"
+            where = self.begin(start, memory.id, memory.round < 0)
+            write_atomically(file, msgspec.json.encode(memory))
+            self._where = printable(where)
+            while report := self._reports.get():
+                if not (report.late or report.round > memory.round):
+                    continue  # a resumed run makes some rounds again
+                try:
+                    self.log(report)
+                except Exception as error:
+                    self._failed, self._why = self._failed + 1, self._why or _said(error)
+                else:
+                    memory.round = max(memory.round, report.round)
+                    write_atomically(file, msgspec.json.encode(memory))
+            self.finish()
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            self._fatal = f"it is not installed: `pip install {package}`"
+        except Exception as error:  # a tracker raises whatever it likes
+            self._fatal = _said(error)
+
+
+class Memory(msgspec.Struct):
+    """What a resumed run has to know of a tracker."""
+
+    id: str = ""
+    """Of the tracker's run."""
+    round: int = -1
+    """The last that was reported."""
+
+
+def remembered(file: Path) -> Memory:
+    """What the run's folder, which may be a stranger's, says of the tracker's run. Raises `UserError`."""
+    try:
+        memory = msgspec.json.decode(read_regular(file, MOST_BYTES), type=Memory)
+    except FileNotFoundError:
+        return Memory()
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"cannot read {file}: {error}; remove it to begin a new run there") from error
+    if memory.id != _slug(memory.id):
+        raise UserError(f"{file} has no id of a run: remove it to begin a new run there")
+    return memory
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", name)[:64]
+
+
+def _said(error: Exception) -> str:
+    return printable(str(error).strip() if isinstance(error, UserError) else f"{type(error).__name__}: {error}", 300)
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
