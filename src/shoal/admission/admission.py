@@ -27,7 +27,7 @@ from shoal.identity.secret import OPEN, Secret
 from shoal.policy.control import ControlText
 from shoal.rewards import Combined
 from shoal.rollout import MAX_TURNS, FinishReason, Rollout, Scored, hash_of
-from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
+from shoal.sandbox.examiner import Candidate, Examiner, Verdict
 from shoal.sandbox.replay import with_observations
 from shoal.wire.rollouts import Malformed, NewerVersion, Statement, check_signature, open_envelope
 
@@ -60,11 +60,11 @@ class Admission:
     def __init__(
         self,
         swarm: str,
-        examiner: Examiner | LocalExaminer,
+        examiner: Examiner,
         limits: AdmissionLimits,
         *,
         num_generations: int,
-        patient: Examiner | LocalExaminer | None = None,
+        patient: Examiner | None = None,
         rewards: Combined | None = None,
         clock: Callable[[], float] = time.time,
         secret: Secret = OPEN,

@@ -12,21 +12,15 @@ takes as long for plain texts.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from shoal.config.tasks import TasksConfig
-from shoal.protocols import Grader, TaskSource
-from shoal.rollout import Question
-from shoal.sandbox.pipes import Candidate, Made, Result, Verdict, readable
+from shoal.sandbox.pipes import Candidate, Made, Verdict, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
-from shoal.sandbox.replay import Replayer, refusal
-from shoal.tasks.draw import InvalidRollout, validate
 
-__all__ = ["Candidate", "Examiner", "LocalExaminer", "Verdict"]
+__all__ = ["Candidate", "Examiner", "Verdict"]
 
 PLAIN: Final = "<answer>{0}</answer> \\boxed{{{0}}}\n{0}"
 """An answer that holds nobody up, in every form but a pattern."""
@@ -92,50 +86,6 @@ class Examiner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class LocalExaminer:
-    """The same in this process and without limits, for simulations and tests."""
-
-    def __init__(self, tasks: TaskSource, verifier: Grader) -> None:
-        self._tasks = tasks
-        self._verifier = verifier
-
-    def examine(self, candidate: Candidate, seconds: float) -> Verdict:
-        """The verdict, however long it takes."""
-        begun = time.process_time()
-        verdict = self._examined(candidate)
-        return msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
-
-    def _examined(self, candidate: Candidate) -> Verdict:
-        try:
-            question = validated(self._tasks, candidate)
-        except InvalidRollout as invalid:
-            return Verdict(invalid.reason)
-        observations: tuple[tuple[str, ...], ...] = ()
-        if question.turns > 1 and isinstance(self._verifier, Replayer):
-            results = self._verifier.replay([(question.id, text) for text in candidate.texts])
-            if reason := refused(question, candidate, results):
-                return Verdict(reason)
-            observations = tuple(result.observations for result in results)
-        [rewards] = self._verifier.score([(candidate.question, candidate.texts)])
-        return Verdict("", question, tuple(rewards), observations=observations)
-
-
-def validated(tasks: TaskSource, candidate: Candidate) -> Question:
-    """The candidate's question, made again. Raises `InvalidRollout`."""
-    drawn = candidate.key, candidate.slot
-    return validate(tasks, candidate.question, candidate.question_hash, len(candidate.texts), drawn)
-
-
-def refused(question: Question, candidate: Candidate, results: Sequence[Result]) -> str:
-    """Why the candidate's conversations are refused ("replay" or "environment"); empty if they are not."""
-    if question.turns == 1:
-        return ""
-    cut = candidate.cut or (False,) * len(results)
-    reasons = [refusal(question, *each) for each in zip(candidate.texts, cut, results, strict=True)]
-    reason = next(filter(None, reasons), "")
-    return "environment" if reason not in ("", "replay") else reason
 
 
 _replies: msgspec.msgpack.Decoder[Made | Verdict] = msgspec.msgpack.Decoder(Made | Verdict)

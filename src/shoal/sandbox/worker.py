@@ -7,7 +7,7 @@ begins, so that each gets its own time.
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -16,13 +16,14 @@ import msgspec
 from shoal.config.answer_form import extract
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import in_brief
-from shoal.rollout import Answer, QuestionId
+from shoal.protocols import TaskSource
+from shoal.rollout import Answer, Question, QuestionId
 from shoal.sandbox import guard
-from shoal.sandbox.examiner import refused, validated
 from shoal.sandbox.pipes import Candidate, Handler, Job, Made, Request, Result, Verdict, serve
 from shoal.sandbox.process import processor_seconds
+from shoal.sandbox.replay import refusal
 from shoal.sandbox.verifier import filled, is_too_long, reward
-from shoal.tasks.draw import InvalidRollout, Tasks, UnknownQuestion
+from shoal.tasks.draw import InvalidRollout, Tasks, UnknownQuestion, validate
 from shoal.tasks.environments.task import EnvironmentTask, play
 from shoal.tasks.task import Failed, NoVerdict
 
@@ -86,6 +87,22 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Result | Ver
             observations = tuple(result.observations for result in results) if question.turns > 1 else ()
             verdict = Verdict("", question, tuple(filled(known)), observations=observations)
     yield msgspec.structs.replace(verdict, seconds=processor_seconds(os.getpid()) - begun)
+
+
+def validated(tasks: TaskSource, candidate: Candidate) -> Question:
+    """The candidate's question, made again. Raises `InvalidRollout`."""
+    drawn = candidate.key, candidate.slot
+    return validate(tasks, candidate.question, candidate.question_hash, len(candidate.texts), drawn)
+
+
+def refused(question: Question, candidate: Candidate, results: Sequence[Result]) -> str:
+    """Why the candidate's conversations are refused ("replay" or "environment"); empty if they are not."""
+    if question.turns == 1:
+        return ""
+    cut = candidate.cut or (False,) * len(results)
+    reasons = [refusal(question, *each) for each in zip(candidate.texts, cut, results, strict=True)]
+    reason = next(filter(None, reasons), "")
+    return "environment" if reason not in ("", "replay") else reason
 
 
 def answered(task: Any, spec: TaskSpec, question: QuestionId, answer: Answer, scored: bool) -> Result:

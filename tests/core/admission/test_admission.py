@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local_examiner import LocalExaminer
 from talking import Here, conversation, talked
 
 from shoal.admission.admission import Admission, SlowAnswers
@@ -22,7 +23,7 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Scored
-from shoal.sandbox.examiner import Candidate, LocalExaminer, Verdict
+from shoal.sandbox.examiner import Candidate, Verdict
 from shoal.tasks import Tasks
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.wire.rollouts import DOMAIN, Malformed, NewerVersion, Statement, open_envelope, seal

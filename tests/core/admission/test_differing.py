@@ -9,13 +9,13 @@ import pytest
 from data_files import SUMS, data_config, write
 from hypothesis import given
 from hypothesis import strategies as st
+from local_examiner import LocalExaminer
 
 from shoal.admission.admission import Admission
 from shoal.admission.limits import AdmissionLimits
 from shoal.admission.peers import MOST_DIFFERING, Differing
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
-from shoal.sandbox.examiner import LocalExaminer
 from shoal.tasks import Tasks
 from shoal.wire.rollouts import seal
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
+from local_examiner import LocalExaminer
 from strangers import BLOCK, SWARM, Honest, address, relay, rollout, sealed
 from test_network import until
 
@@ -21,7 +22,6 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
 from shoal.rollout import QuestionId, Scored
 from shoal.runs.join import LearnerConnection
-from shoal.sandbox.examiner import LocalExaminer
 from shoal.tasks import Tasks
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.session import TransportOptions, open_session

@@ -13,11 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from limits import within
+from local_examiner import LocalExaminer
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Question, QuestionId
-from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer
+from shoal.sandbox.examiner import Candidate, Examiner
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 

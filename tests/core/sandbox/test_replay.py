@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from local_examiner import LocalExaminer
 from talking import conversation, talked
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question
-from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer
+from shoal.sandbox.examiner import Candidate, Examiner
 from shoal.sandbox.replay import refuse_conversations
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 from fakes import Exact, Sayings, rollout
 from fakes import question as saying
+from local_examiner import LocalExaminer
 from msgspec.structs import replace
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, QuestionId, Rollout
-from shoal.sandbox.examiner import Candidate, LocalExaminer
+from shoal.sandbox.examiner import Candidate
 from shoal.tasks import Tasks
 from shoal.tasks.draw import InvalidRollout, validate
 

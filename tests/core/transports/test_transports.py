@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_examiner import LocalExaminer
 from test_network import free_port, until
 
 from shoal.admission.admission import Admission
@@ -24,7 +25,6 @@ from shoal.identity.keys import Identity
 from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import check_network, secret_of
 from shoal.rollout import Answer, Completion, QuestionId, Rollout, Scored
-from shoal.sandbox.examiner import LocalExaminer
 from shoal.tasks import Tasks
 from shoal.wire.notices import Notice
 from shoal.wire.rollouts import seal

@@ -13,6 +13,7 @@ import msgspec
 import pandas as pd
 import pytest
 from fakes import Parrot, join, rollout
+from local_examiner import LocalExaminer
 from test_admission import NOW, SWARM
 
 from shoal.admission.admission import Admission
@@ -23,7 +24,6 @@ from shoal.identity.keys import Identity
 from shoal.rollout import Question, Rollout
 from shoal.runs.folder import RunFolder
 from shoal.runs.tables import LEARNED, ROLLOUTS, SCHEMA
-from shoal.sandbox.examiner import LocalExaminer
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import SUITES, Tasks
 from shoal.transports.memory import MemorySwarm

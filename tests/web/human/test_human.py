@@ -25,6 +25,7 @@ import pytest
 from fakes import question, rollout
 from hypothesis import given
 from hypothesis import strategies as st
+from local_examiner import LocalExaminer
 from test_network import until
 
 from shoal.admission.admission import Admission
@@ -33,7 +34,6 @@ from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rollout import Rollout, Scored
-from shoal.sandbox.examiner import LocalExaminer
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.wire.rollouts import open_envelope

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_examiner import LocalExaminer
 from test_status_reporter import FLOW
 
 from shoal.admission.admission import Admission
@@ -18,7 +19,6 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.runs.folder import STATUS
-from shoal.sandbox.examiner import LocalExaminer
 from shoal.tasks import Tasks
 from shoal.wire.notices import Notice, open_notice, seal_notice
 from shoal.wire.rollouts import seal
