@@ -1,20 +1,22 @@
 """Child processes of this interpreter: how they are started, and what they do first.
 
-    COMMAND = command("shoal.parallel.worker_process")      # whose `main` is called
-    process = subprocess.Popen(COMMAND, env=environment(OMP_NUM_THREADS="1"), start_new_session=True)
+COMMAND = command("shoal.parallel.worker_process")      # whose `main` is called
+process, link = start(COMMAND, OMP_NUM_THREADS="1")
+link.send_bytes(b"a request")
 
-    def main() -> None:
-        requests, replies = own_pipes()
-        die_with_parent()
-
-`start_new_session`: an interrupt from the keyboard is for the parent, which ends the child.
+def main() -> None:
+    link = own_link()
+    die_with_parent()
 """
 
 import os
+import socket
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from typing import BinaryIO, Final
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Final
 
 RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of torchrun's: a child is no rank of the run."""
@@ -31,14 +33,32 @@ def environment(**more: str) -> dict[str, str]:
     return inherited | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))} | more
 
 
-def own_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes to the parent, out of reach of code that reads standard input or prints."""
-    requests = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    return requests, replies
+def start(command_line: Sequence[str], **variables: str) -> tuple[subprocess.Popen[bytes], Connection]:
+    """A child and the link to it. It has a session of its own: an interrupt from the keyboard is for the parent, which
+    ends the child. `variables`: of its environment."""
+    ours, theirs = linked_pair()
+    with theirs:
+        process = subprocess.Popen(
+            command_line,
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            env=environment(**variables),
+            start_new_session=True,
+        )
+    return process, ours
+
+
+def linked_pair() -> tuple[Connection, Connection]:
+    """Both ends of a link between processes."""
+    ours, theirs = socket.socketpair()
+    return Connection(ours.detach()), Connection(theirs.detach())
+
+
+def own_link() -> Connection:
+    """In a child: the link to the parent, out of reach of code that reads standard input."""
+    link = Connection(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    return link
 
 
 def die_with_parent(parent: int = 0) -> Callable[[], None]:

@@ -4,13 +4,11 @@ Their methods are collective calls (see `ranks`).
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from shoal.errors import Stopped
 from shoal.parallel.ranks import Ranks
-from shoal.protocols import Grader, OnProgress, Policy, Swarm, progress_to
-from shoal.rollout import Answer, Completion, Question, QuestionId, Rollout, Scored
+from shoal.protocols import Grader, Swarm
+from shoal.rollout import Answer, QuestionId, Rollout, Scored
 
 
 class RankZeroVerifier:
@@ -26,33 +24,6 @@ class RankZeroVerifier:
     @property
     def trouble(self) -> str:
         return self.verifier.trouble
-
-
-class RankZeroPolicy:
-    """Rank zero's policy, for an endpoint: it gets each question once, not from every rank."""
-
-    def __init__(self, policy: Policy, ranks: Ranks) -> None:
-        self.policy = policy
-        self.ranks = ranks
-        self.on_progress: OnProgress | None = None
-
-    @property
-    def trouble(self) -> str:
-        return self.policy.trouble
-
-    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        answers: list[tuple[Completion, ...]] | None = None
-        if self.ranks.is_zero:
-            with suppress(Stopped), progress_to(self.policy, self.on_progress):
-                answers = self.policy.generate(questions, num_generations, seed)
-        answers = self.ranks.broadcast(answers)
-        if answers is None:
-            raise Stopped
-        return answers
-
-    def save(self, folder: Path) -> None:
-        if self.ranks.is_zero:
-            self.policy.save(folder)
 
 
 class RankZeroSwarm:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,9 +31,8 @@ T = TypeVar("T")
 BUCKET = 2**24
 """Elements that are summed in one message."""
 PATIENCE = timedelta(days=1)
-"""How long a rank waits for another: evaluation and checkpoints may take long. A dead rank is noticed by `_Alarm`."""
-WATCH, GRACE = 0.5, 3.0
-"""Seconds between checks for a failed rank, and from then until this one ends, whatever it is waiting for."""
+"""How long a rank waits for another: evaluation and checkpoints may take long. The loss of one that died is noticed at
+once, and torchrun ends all of a machine."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,8 @@ ALONE = Ranks()
 def joined(device: str) -> Iterator[Ranks]:
     """The ranks of this run, connected within the context. `device`: the setting `policy.device`.
 
-    At the end all ranks wait for each other. An error on one rank ends every rank's process within seconds, with the
-    exit code of a single process. The rank that fails first reports the error, once.
+    At the end all ranks wait for each other. An error on one rank ends its process, with the exit code of a single
+    process, and each other rank when it next waits for that one. The rank that fails first reports the error, once.
     """
     if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         yield ALONE
@@ -143,55 +141,27 @@ def joined(device: str) -> Iterator[Ranks]:
     cuda = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store: Any = dist.TCPStore  # type: ignore[attr-defined]
-    alarm = _Alarm(lambda: store(address, port, is_master=False, wait_for_workers=False))
+    connect: Any = dist.TCPStore  # type: ignore[attr-defined]
+    store = connect(address, port, is_master=False, wait_for_workers=False)
     try:
-        ranks.each(None)  # all have the alarm before anybody can fail: rank zero takes the store with it
+        ranks.each(None)  # all are connected before anybody can fail: rank zero takes the store with it
         yield ranks
         ranks.each(None)
     except BaseException as error:
-        code = _exit_code(error)
-        if alarm.ring():
+        if _fails_first(store):
             _report(error, ranks)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # destructors would wait for the other ranks
-    alarm.close()
+        os._exit(_exit_code(error))  # destructors would wait for the other ranks
     dist.destroy_process_group()
 
 
-class _Alarm:
-    """Ends all ranks when one fails, even those that wait for it in a kernel or a socket."""
-
-    def __init__(self, connect: Callable[[], Any]) -> None:
-        self.store, watched = connect(), connect()  # a store serves only one thread
-        self.key = f"shoal/failed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-        self.done = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, args=(watched,), daemon=True)
-        self._watcher.start()
-
-    def ring(self) -> bool:
-        """Raises the alarm. Returns whether this rank is the first to do so."""
-        try:
-            return bool(self.store.add(self.key, 1) == 1)
-        except RuntimeError:  # the store died with its rank
-            return False
-
-    def close(self) -> None:
-        """Stops watching. The interpreter would crash if it ended while a thread uses the store."""
-        self.done.set()
-        self._watcher.join()
-
-    def _watch(self, store: Any) -> None:
-        while not self.done.wait(WATCH):
-            try:
-                rung = store.check([self.key])
-            except RuntimeError:
-                rung = True
-            if rung:
-                if not self.done.wait(GRACE):
-                    os._exit(1)
-                return
+def _fails_first(store: Any) -> bool:
+    """Whether this is the first rank that fails."""
+    try:
+        return bool(store.add(f"shoal/failed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", 1) == 1)
+    except RuntimeError:  # the store died with its rank
+        return False
 
 
 def leave(code: int) -> int:

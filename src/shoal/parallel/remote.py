@@ -10,13 +10,30 @@ from shoal.rollout import Completion, Question, Scored
 from shoal.tasks.task import too_long
 
 
-class RemotePolicy:
-    """A node's language model in a worker."""
+class _Remote:
+    """One part of a node, in a worker."""
+
+    part: str
 
     def __init__(self, workers: Workers, node: str) -> None:
-        self.name = workers.sources[node]
-        self.node = node
         self.workers = workers
+        self.node = node
+
+    def save(self, folder: Path) -> None:
+        self._call("save", folder.absolute())
+
+    def _call(self, method: str, *arguments: Any, on_progress: OnProgress | None = None) -> Any:
+        return self.workers.call(self.node, self.part, method, *arguments, on_progress=on_progress)
+
+
+class RemotePolicy(_Remote):
+    """A node's language model in a worker."""
+
+    part = "policy"
+
+    def __init__(self, workers: Workers, node: str) -> None:
+        super().__init__(workers, node)
+        self.name = workers.sources[node]
         self.on_progress: OnProgress | None = None
         self.trouble = ""
         """As in `LanguagePolicy`."""
@@ -27,9 +44,8 @@ class RemotePolicy:
         return self.workers.trained[self.node]
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        asked = ("generate", list(questions), num_generations, seed)
-        groups: list[tuple[Completion, ...]] = self.workers.call(
-            self.node, "policy", *asked, on_progress=self.on_progress
+        groups: list[tuple[Completion, ...]] = self._call(
+            "generate", list(questions), num_generations, seed, on_progress=self.on_progress
         )
         self.trouble = too_long(groups)
         return groups
@@ -38,29 +54,15 @@ class RemotePolicy:
         cost: tuple[int, float] = self._call("cost", list(questions), list(answers))
         return cost
 
-    def save(self, folder: Path) -> None:
-        self._call("save", folder.absolute())
 
-    def _call(self, method: str, *arguments: Any) -> Any:
-        return self.workers.call(self.node, "policy", method, *arguments)
-
-
-class RemoteLearner:
+class RemoteLearner(_Remote):
     """A node's learner in a worker."""
 
-    def __init__(self, workers: Workers, node: str) -> None:
-        self.node = node
-        self.workers = workers
+    part = "learner"
 
     def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
         result: UpdateResult = self._call("update", list(batch), seed)
         return result
 
-    def save(self, folder: Path) -> None:
-        self._call("save", folder.absolute())
-
     def load(self, folder: Path) -> None:
         self._call("load", folder.absolute())
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        return self.workers.call(self.node, "learner", method, *arguments)

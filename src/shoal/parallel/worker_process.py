@@ -9,10 +9,11 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
+from multiprocessing.connection import Connection
 from operator import methodcaller
-from typing import IO, Any
+from typing import Any
 
-from shoal.child import die_with_parent, own_pipes
+from shoal.child import die_with_parent, own_link
 from shoal.errors import Stopped, UserError
 from shoal.protocols import Learner, OnProgress, progress_to
 
@@ -26,42 +27,40 @@ is pickled by reference."""
 
 
 def main() -> None:
-    """The worker process. It serves until the driver closes the pipe or dies."""
-    requests, replies = own_pipes()
+    """The worker process. It serves until the driver closes the link or dies."""
+    link = own_link()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
-    with contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
-        build, sources = pickle.load(requests)  # imports torch
+    with contextlib.suppress(EOFError, OSError):
+        build, sources = receive(link)  # imports torch
         parts: dict[tuple[str, str], Any] = {}
 
         def start() -> dict[str, int]:
-            made = build(sources, lambda text: write(replies, ("status", 0, text)))
+            made = build(sources, lambda text: send(link, ("status", 0, text)))
             for name, (policy, learner) in made.items():
                 parts[name, "policy"], parts[name, "learner"] = policy, learner
             trained = {name: policy.lm.model.parameters() for name, (policy, _) in made.items()}
             return {name: sum(w.numel() for w in weights if w.requires_grad) for name, weights in trained.items()}
 
-        write(replies, _tried(0, ", ".join(sources), start))
-        inbox = _Inbox(requests)
-        while request := inbox.next():
+        send(link, _tried(0, ", ".join(sources), start))
+        inbox = _Inbox(link)
+        while request := inbox.requests.get():
             ticket, (node, part, method, arguments, reports) = request
-            with progress_to(parts[node, part], inbox.reporter(ticket, replies) if reports else None):
-                write(replies, _tried(ticket, node, partial(methodcaller(method, *arguments), parts[node, part])))
+            with progress_to(parts[node, part], inbox.reporter(ticket) if reports else None):
+                send(link, _tried(ticket, node, partial(methodcaller(method, *arguments), parts[node, part])))
 
 
 class _Inbox:
     """The driver's requests. A thread reads them, so that a halt is seen while another request is worked on."""
 
-    def __init__(self, requests: IO[bytes]) -> None:
-        self._queue: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
+    def __init__(self, link: Connection) -> None:
+        self.requests: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
+        """Each with its ticket; None at the end."""
+        self._link = link
         self._halted = 0  # requests before this one that report their progress end
-        threading.Thread(target=self._read, args=(requests,), daemon=True).start()
+        threading.Thread(target=self._read, daemon=True).start()
 
-    def next(self) -> tuple[int, Any] | None:
-        """The next request with its ticket; None at the end."""
-        return self._queue.get()
-
-    def reporter(self, ticket: int, replies: IO[bytes]) -> OnProgress:
+    def reporter(self, ticket: int) -> OnProgress:
         """Tells the driver how far a request has come. Raises `Stopped` after a halt."""
         said = 0.0
 
@@ -71,23 +70,21 @@ class _Inbox:
                 raise Stopped
             if time.monotonic() >= said + PAUSE:
                 said = time.monotonic()
-                write(replies, ("answered", ticket, answered))
+                send(self._link, ("answered", ticket, answered))
 
         return on_progress
 
-    def _read(self, requests: IO[bytes]) -> None:
+    def _read(self) -> None:
         ticket = 1
-        try:
-            with contextlib.suppress(EOFError, pickle.UnpicklingError):
-                while True:
-                    request = pickle.load(requests)
-                    if request is None:
-                        self._halted = ticket
-                    else:
-                        self._queue.put((ticket, request))
-                        ticket += 1
-        finally:
-            self._queue.put(None)
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                request = receive(self._link)
+                if request is None:
+                    self._halted = ticket
+                else:
+                    self.requests.put((ticket, request))
+                    ticket += 1
+        self.requests.put(None)
 
 
 def _tried(ticket: int, nodes: str, call: Callable[[], Any]) -> tuple[str, int, Any]:
@@ -100,7 +97,11 @@ def _tried(ticket: int, nodes: str, call: Callable[[], Any]) -> tuple[str, int, 
         return "error", ticket, RuntimeError(f"{error}\n\nin the worker of {nodes}:\n{traceback.format_exc()}")
 
 
-def write(stream: IO[bytes], message: Any) -> None:
-    """Sends a message to the other end of a pipe."""
-    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
-    stream.flush()
+def send(link: Connection, message: Any) -> None:
+    """Sends a message to the other end. (`Connection.send` would share the memory of tensors.)"""
+    link.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def receive(link: Connection) -> Any:
+    """The next message. Raises `EOFError` or `OSError` at the end."""
+    return pickle.loads(link.recv_bytes())

@@ -10,30 +10,28 @@ A worker builds and keeps the policies and learners of its nodes; the rest of a 
 A request to a model is sent at once, and its result is waited for once all nodes have asked, so that workers compute
 side by side. Each handles its requests in order, so a run is as repeatable as a plain loop.
 
-Driver and worker exchange pickles over pipes. Torch is imported in the worker alone.
+Driver and worker exchange pickles. Torch is imported in the worker alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import pickle
-import queue
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping
-from typing import IO, Any
+from multiprocessing.connection import wait
+from typing import Any
 
-from shoal.child import command, environment
+from shoal.child import command, start
 from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
-from shoal.parallel.worker_process import PAUSE, Build, Status, write
+from shoal.parallel.worker_process import PAUSE, Build, Status, receive, send
 from shoal.protocols import OnProgress
 
 COMMAND = command("shoal.parallel.worker_process")
 GRACE = 5.0
-"""Seconds between the end of a pipe and that of its process, at most."""
+"""Seconds between the end of a link and that of its process, at most."""
 
 
 class Workers:
@@ -66,20 +64,39 @@ class Workers:
                 status(text)
 
         for worker in self._workers:
-            self.trained |= worker.result(0, once)
+            worker.on_status = once
+        for worker in self._workers:
+            self.trained |= self._result(worker, 0)
 
     def call(self, node: str, part: str, method: str, *arguments: Any, on_progress: OnProgress | None = None) -> Any:
         """The result of a method of a node's policy or learner, in its worker. Within `lockstep.run`, other nodes ask
         meanwhile. `on_progress` gets how far a policy has come; if it raises `Stopped`, all calls with one end."""
         worker = self._workers[self.nodes[node] % len(self._workers)]
-        ticket = worker.send(node, part, method, arguments, on_progress is not None)
+        ticket = worker.send((node, part, method, arguments, on_progress is not None))
         self.lockstep.pause()
         try:
-            return worker.result(ticket, on_progress=on_progress)
+            return self._result(worker, ticket, on_progress)
         except Stopped:
             for one in self._workers:
                 one.halt()
             raise
+
+    def _result(self, worker: _Worker, ticket: int, on_progress: OnProgress | None = None) -> Any:
+        """The result of a request, while the messages of all workers are taken, so that none has to wait. `on_progress`
+        is called several times a second. Raises the worker's error, and `UserError` if the worker died."""
+        while ticket not in worker.results:
+            if worker.ended:
+                raise UserError(worker.exit_reason())
+            links = {one.link: one for one in self._workers if not one.ended}
+            for link in wait(list(links), PAUSE if on_progress else None):
+                links[link].take()  # type: ignore[index]
+            if on_progress:
+                on_progress(worker.answered.get(ticket, 0))
+        kind, value = worker.results.pop(ticket)
+        worker.answered.pop(ticket, None)
+        if kind == "error":
+            raise value
+        return value
 
     def close(self) -> None:
         """Ends the workers at once."""
@@ -91,86 +108,60 @@ class Workers:
 
 
 class _Worker:
-    """The driver's end of one process. A thread reads its messages, so that neither side blocks the other."""
+    """The driver's end of one process."""
 
     def __init__(self, build: Build, sources: dict[str, str], threads: int) -> None:
         self.nodes = list(sources)
-        self.process = subprocess.Popen(
-            COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment(OMP_NUM_THREADS=str(threads)),
-            start_new_session=True,  # the driver handles interrupts from the keyboard
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._requests = self.process.stdin
-        self._messages: queue.SimpleQueue[tuple[str, int, Any] | None] = queue.SimpleQueue()
-        self._results: dict[int, tuple[str, Any]] = {}
+        self.process, self.link = start(COMMAND, OMP_NUM_THREADS=str(threads))
+        self.on_status: Status = lambda text: None
+        self.results: dict[int, tuple[str, Any]] = {}
+        """By the ticket of the request: how it ended, and its result or error."""
+        self.answered: dict[int, int] = {}
+        """How far requests have come that report it."""
+        self.ended = False
         self._tickets = itertools.count()
         self._ready = False
-        threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True).start()
-        self.send(build, sources)
+        self.send((build, sources))
 
-    def send(self, *message: Any) -> int:
+    def send(self, message: Any) -> int:
         """Sends a request. Returns the ticket for its result; that of the start is 0."""
-        with contextlib.suppress(BrokenPipeError):  # `result` notices a dead worker
-            write(self._requests, message)
+        with contextlib.suppress(OSError):  # `take` notices a dead worker
+            send(self.link, message)
         return next(self._tickets)
 
     def halt(self) -> None:
         """Ends the requests so far that report their progress."""
-        with contextlib.suppress(BrokenPipeError):
-            write(self._requests, None)
+        with contextlib.suppress(OSError):
+            send(self.link, None)
 
-    def result(self, ticket: int, status: Status = lambda text: None, on_progress: OnProgress | None = None) -> Any:
-        """The result of a request. `on_progress` is called several times a second. Raises the worker's error, and
-        `UserError` if the worker died."""
-        answered = 0
-        while ticket not in self._results:
-            try:
-                message = self._messages.get(timeout=PAUSE if on_progress else None)
-            except queue.Empty:
-                assert on_progress is not None
-                on_progress(answered)
-                continue
-            if message is None:
-                self._messages.put(None)  # for the next call
-                raise UserError(self._exit_reason())
-            kind, number, value = message
-            if kind == "status":
-                status(value)
-            elif kind == "answered":
-                if on_progress and number == ticket:
-                    answered = value
-                    on_progress(answered)
-            else:
-                self._results[number] = (kind, value)
-        self._ready = True
-        kind, value = self._results.pop(ticket)
-        if kind == "error":
-            raise value
-        return value
+    def take(self) -> None:
+        """Takes the next message."""
+        try:
+            kind, ticket, value = receive(self.link)
+        except (EOFError, OSError):
+            self.ended = True
+            return
+        if kind == "status":
+            self.on_status(value)
+        elif kind == "answered":
+            self.answered[ticket] = value
+        else:
+            self._ready = True
+            self.results[ticket] = (kind, value)
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            self._requests.close()
+        self.link.close()
 
-    def _read(self, replies: IO[bytes]) -> None:
-        with replies, contextlib.suppress(EOFError, pickle.UnpicklingError):  # the pickle may be cut short
-            while True:
-                self._messages.put(pickle.load(replies))
-        self._messages.put(None)
-
-    def _exit_reason(self) -> str:
+    def exit_reason(self) -> str:
+        """How the process ended, for the user."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
         code = self.process.returncode
         how = f"ended with code {code}"
         if code is None:
-            how = "closed its pipe"
+            how = "closed its link"
         elif code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
             how += ", perhaps because memory ran out" * (code == -signal.SIGKILL)

@@ -26,7 +26,7 @@ from shoal.evaluation.blind import Shares, constants
 from shoal.learn.losses import make_loss
 from shoal.learn.weights import make_weight
 from shoal.node import Node
-from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
+from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.remote import RemoteLearner, RemotePolicy
 from shoal.parallel.workers import Workers
@@ -37,7 +37,7 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
-from shoal.runs.models import endpoint_policy, make_learner, make_nodes, make_policies
+from shoal.runs.models import OF_ONE_PROCESS, endpoint_policy, make_learner, make_nodes, make_policies
 from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.selection.levels import Levels
@@ -129,9 +129,8 @@ class Nodes:
     def make_node(self, name: str, policy: Policy) -> Node:
         """One node that answers with `policy`."""
         config = self.config
-        answers: Policy = policy
         if self.ranks.size > 1 and not isinstance(policy, LanguagePolicy):
-            answers = RankZeroPolicy(policy, self.ranks)
+            raise UserError(OF_ONE_PROCESS)
         scorer, learner = self.make_scorer(name), self.make_learner(name, policy)
         attach_environments(policy, self._verifier)
         if isinstance(learner, AnswersItself):
@@ -141,7 +140,7 @@ class Nodes:
             seed=config.seed,
             tasks=self.tasks,
             scorer=scorer,
-            policy=answers,
+            policy=policy,
             learner=learner,
             swarm=self._place(name),
             selection=make_selection(config),

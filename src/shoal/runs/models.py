@@ -13,7 +13,6 @@ from shoal.config.policy import default_learning_rate, is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
-from shoal.parallel.rank_zero import RankZeroPolicy
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.adapters import base_name
 from shoal.policy.decoders.base import OWN, Sampling, decoder_of
@@ -28,6 +27,8 @@ from shoal.runs.machine import check_memory, place_rank, use_threads
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.draw import QuestionFailed
+
+OF_ONE_PROCESS = "endpoints and policies of your own take one process: start it without torchrun"
 
 
 def make_nodes(
@@ -109,8 +110,9 @@ def make_learner(config: Config, policy: LanguagePolicy, ranks: Ranks = ALONE) -
 def build_policy(config: Config, model: str, ranks: Ranks = ALONE) -> Policy:
     """A policy placed and decoding as `config` says."""
     if is_endpoint(model):
-        endpoint = endpoint_policy(config, model)
-        return RankZeroPolicy(endpoint, ranks) if ranks.size > 1 else endpoint
+        if ranks.size > 1:
+            raise UserError(OF_ONE_PROCESS)
+        return endpoint_policy(config, model)
     use_threads(config, ranks)
     return language_policy(config, model, place_rank(config, ranks), ranks)
 

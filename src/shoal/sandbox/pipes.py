@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import msgspec
 
-from shoal.child import die_with_parent
+from shoal.child import die_with_parent, own_link
 from shoal.errors import UserError
 from shoal.rollout import Answer, Question, QuestionId
 from shoal.untrusted import encodable
@@ -123,8 +123,7 @@ Handler = Callable[[bytes], Iterable[object]]
 
 def serve(prepare: Callable[[bytes], Handler]) -> None:
     """Serve until the other end is closed. `prepare` makes a handler from the first message, or raises `UserError`."""
-    link = Connection(os.dup(0))  # out of reach of code that reads standard input
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    link = own_link()
     stop_watching = die_with_parent()
     try:
         handle = prepare(link.recv_bytes())

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -29,7 +28,8 @@ from typing import Final
 
 import msgspec
 
-from shoal.child import command, environment
+from shoal.child import command, linked_pair
+from shoal.child import start as start_child
 from shoal.errors import UserError
 from shoal.sandbox.pipes import Order, Ready, send
 
@@ -168,17 +168,11 @@ class Source:
     """A process of a command that is ready. Raises `UserError`, `TimeoutError` or `EOFError` if it never is."""
 
     def __init__(self, command: Sequence[str], start: object) -> None:
-        # Linear algebra gets one thread: stacks of more would count as memory.
-        variables = environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         self.users = 0
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self.link, theirs = _pair()
-        with theirs:
-            # a session of its own: an interrupt from the keyboard is for the parent
-            self.process = subprocess.Popen(
-                command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=variables, start_new_session=True
-            )
+        # Linear algebra gets one thread: stacks of more would count as memory.
+        self.process, self.link = start_child(command, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         self.forks = False
         try:
             with contextlib.suppress(OSError):  # a dead process shows as a missing answer
@@ -191,7 +185,7 @@ class Source:
     def fork(self, instead_of: int = 0) -> tuple[int, Connection]:
         """The number of a new fork and the link to it. Ends the fork `instead_of`."""
         number = next(self._numbers)
-        ours, theirs = _pair()
+        ours, theirs = linked_pair()
         with theirs:
             self.order(Order(instead_of, number), theirs)
         return number, ours
@@ -256,9 +250,3 @@ def _received(link: Connection) -> bytes:
         return link.recv_bytes()
     except OSError as error:  # the process died before it read all that it was sent
         raise EOFError from error
-
-
-def _pair() -> tuple[Connection, Connection]:
-    """Both ends of a link."""
-    ours, theirs = socket.socketpair()
-    return Connection(ours.detach()), Connection(theirs.detach())
