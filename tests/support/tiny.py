@@ -30,7 +30,7 @@ from shoal.rollout import Completion, FinishReason, Message, Part, Question, Que
 
 CPU = Placement(torch.device("cpu"), torch.float32)
 EXPERTS = ("qwen3_moe", "olmoe")
-"""Mixtures of 4 experts of which each token takes 2, without an auxiliary loss unless a test asks for it."""
+"""Mixtures of 4 experts of which each token takes 2."""
 ARCHITECTURES = ("llama", "qwen2", "gemma3", "gpt2", *EXPERTS)
 WINDOW = 5
 """Sliding window of the tiny gemma3: shorter than any row in these tests."""
@@ -116,7 +116,7 @@ def make_model(architecture: str = "llama", vocab_size: int = 300, seed: int = 0
     elif architecture == "grouped":  # several heads of keys and values, each for several queries
         config = LlamaConfig(**common | {"num_attention_heads": 4, "num_key_value_heads": 2}, **options)
     elif architecture in EXPERTS:
-        experts = {"num_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.0, **options}
+        experts = {"num_experts": 4, "num_experts_per_tok": 2, **options}
         if architecture == "qwen3_moe":
             config = Qwen3MoeConfig(
                 **{**common, "head_dim": 8, "moe_intermediate_size": 8, "norm_topk_prob": True, **experts}

@@ -22,7 +22,6 @@ from shoal.learn.optim import make_optimizer, sum_gradients
 from shoal.learn.peers import PeerWeights, Report, running_mean, sampled_nll
 from shoal.learn.prepare import make_groups, mean_own_size, pack
 from shoal.learn.reference import Reference
-from shoal.learn.routers import load_balancing, readers, router_coefficient
 from shoal.learn.sums import Sums
 from shoal.learn.vocabulary import gradients_in_place
 from shoal.learn.weights import make_weight
@@ -95,7 +94,6 @@ class GRPOLearner:
             checkpoint_tokens = checkpoint_above(self.model, policy.placement, self.token_budget)
         self.checkpointing = Checkpointing(self.model, checkpoint_tokens)
         self.reference = Reference(self.model) if config.beta else None
-        self.router_coefficient = router_coefficient(self.model, policy.name)
         self.flops = Flops.of(self.model)
         self.skipped_steps = 0
         self.own_nll: float | None = None
@@ -163,21 +161,17 @@ class GRPOLearner:
 
     def add_gradient(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """Adds the gradient of a step's loss."""
-        read = sum(len(row.prompt_ids) + s.length - 1 for row in rows for s in row.sequences)
         for family in self.families(rows):
-            self._learn(family, fixed, sums, read)
+            self._learn(family, fixed, sums)
 
-    def _learn(self, family: Family, fixed: Fixed, sums: Sums, read: int) -> None:
-        """Adds the gradient of a family. `read`: see `_balance`."""
+    def _learn(self, family: Family, fixed: Fixed, sums: Sums) -> None:
+        """Adds the gradient of a family."""
         with self.checkpointing.of(family.shared):
             prefix = self.prefix(self.model, family)
         for batch in self.micro_batches(family):
-            router_logits: list[torch.Tensor] | None = [] if self.router_coefficient else None
             with self.checkpointing.of(batch.input_ids_RS.numel()):
-                logps_T, entropy_T = self._forward(self.model, batch, prefix, router_logits)
+                logps_T, entropy_T = self._forward(self.model, batch, prefix)
             loss = self._loss(batch, logps_T, fixed, sums)
-            if router_logits:
-                loss = loss + self.router_coefficient * self._balance(batch, read, router_logits, sums)
             loss.backward()
             sums.add(len(logps_T), loss=loss, entropy=entropy_T.sum())
         if prefix is not None:
@@ -200,29 +194,15 @@ class GRPOLearner:
             sums.add(kl=kl_T.sum())
         return (loss_T * batch.weights_T).sum()
 
-    def _balance(self, batch: MicroBatch, read: int, router_logits: Sequence[torch.Tensor], sums: Sums) -> torch.Tensor:
-        """The auxiliary loss of a micro-batch: its part of the step's, by the tokens that it has. `read`: tokens that
-        all completions of the step read."""
-        counts_N = readers(batch)
-        balance = load_balancing(router_logits, counts_N, self.model.num_experts_per_tok) * counts_N.sum() / read
-        sums.add(aux_loss=balance)
-        return balance
-
     def prefix(self, model: Any, family: Family) -> Prefix | None:
         """The shared prefix of a family; None if it has none."""
         return Prefix(model, family.prefix_ids, self.policy.placement) if family.shared else None
 
-    def _forward(
-        self,
-        model: Any,
-        batch: MicroBatch,
-        prefix: Prefix | None,
-        router_logits: list[torch.Tensor] | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward(self, model: Any, batch: MicroBatch, prefix: Prefix | None) -> tuple[torch.Tensor, torch.Tensor]:
         """logps_T and entropy_T, in one pass through the model."""
         layers = [] if prefix is None else prefix.layers
         with self.policy.placement.autocast():
-            return token_logprobs(model, batch, self.policy.sampling.temperature, layers, router_logits)
+            return token_logprobs(model, batch, self.policy.sampling.temperature, layers)
 
     @torch.no_grad()
     def _logprobs(self, model: Any, rows: list[Row], offsets: int) -> torch.Tensor:
@@ -246,12 +226,8 @@ class GRPOLearner:
         return torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
 
     def families(self, rows: list[Row]) -> list[Family]:
-        """This rank's part of `rows`, as families with a shared prefix. None is shared with experts, as their load
-        counts every position."""
-        return self._sharing(self.ranks.deal(rows, len))
-
-    def _sharing(self, rows: list[Row]) -> list[Family]:
-        return [Family(rows)] if self.router_coefficient else row_families(rows)
+        """This rank's part of `rows`, as families with a shared prefix."""
+        return row_families(self.ranks.deal(rows, len))
 
     def cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """What the update read and computed, on all ranks together."""
@@ -264,15 +240,16 @@ class GRPOLearner:
 
     def tokens_read(self, rows: list[Row]) -> int:
         """Tokens that one pass over `rows` computes."""
-        return sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in self._sharing(rows) if f.rows)
+        return sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in row_families(rows))
 
     def picture_flops(self, rows: list[Row]) -> float:
         """Floating-point operations of the pictures' features in one pass over `rows`."""
         vision = vision_of(self.model)
         if vision is None:
             return 0.0
-        behind = (row.prompt_ids[f.shared :] for f in self._sharing(rows) for row in f.rows)
-        return sum(map(vision.flops, behind)) + sum(vision.flops(f.prefix_ids) for f in self._sharing(rows) if f.shared)
+        families = row_families(rows)
+        behind = (row.prompt_ids[f.shared :] for f in families for row in f.rows)
+        return sum(map(vision.flops, behind)) + sum(vision.flops(f.prefix_ids) for f in families if f.shared)
 
     def micro_batches(self, family: Family) -> Iterator[MicroBatch]:
         """The micro-batches of `family`."""

@@ -21,34 +21,21 @@ CHUNK_ELEMENTS = 2**24
 """Logits held at a time: 64 MiB in float32."""
 
 
-def trained_hidden(
-    model: PreTrainedModel,
-    batch: MicroBatch,
-    prefix: Sequence[KeysValues] = (),
-    router_logits: list[torch.Tensor] | None = None,
-) -> torch.Tensor:
+def trained_hidden(model: PreTrainedModel, batch: MicroBatch, prefix: Sequence[KeysValues] = ()) -> torch.Tensor:
     """The last hidden state (T, D) before each trained token, which predicts it. `prefix`: the keys and values of the
-    `batch.shared` tokens that its prompts begin with. `router_logits`: see `token_logprobs`."""
-    reading = Reading(prefix, batch.mask_RSN, batch.prompt)
-    routers = {} if router_logits is None else {"output_router_logits": True}
+    `batch.shared` tokens that its prompts begin with."""
     with attention(model):
-        out = read(model, batch.input_ids_RS, batch.positions_RS, reading, **routers)
-    if router_logits is not None:
-        router_logits.extend(out.router_logits)
+        reading = Reading(prefix, batch.mask_RSN, batch.prompt)
+        out = read(model, batch.input_ids_RS, batch.positions_RS, reading)
     return out.last_hidden_state[batch.rows_T, batch.columns_T]  # type: ignore[no-any-return]
 
 
 def token_logprobs(
-    model: PreTrainedModel,
-    batch: MicroBatch,
-    temperature: float,
-    prefix: Sequence[KeysValues] = (),
-    router_logits: list[torch.Tensor] | None = None,
+    model: PreTrainedModel, batch: MicroBatch, temperature: float, prefix: Sequence[KeysValues] = ()
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(logps_T, entropy_T) in nats, in float32 at least: of each trained token under softmax(logits / temperature), and
-    the entropy of that distribution (without gradient). A list `router_logits` is filled with those of each layer with
-    experts (R S, experts)."""
-    hidden_TD = trained_hidden(model, batch, prefix, router_logits)
+    the entropy of that distribution (without gradient)."""
+    hidden_TD = trained_hidden(model, batch, prefix)
     rows = max(1, CHUNK_ELEMENTS // model.get_output_embeddings().weight.shape[0])
     chunks = list(zip(hidden_TD.split(rows), batch.targets_T.split(rows), strict=True))
     parts = [

@@ -46,5 +46,4 @@ class Sums:
             "learner/steps": self.steps,
             "learner/skipped_steps": skipped_steps,
         }
-        metrics |= {"kl": sums["kl"] / tokens} if "kl" in sums else {}
-        return metrics | ({"aux_loss": sums["aux_loss"] / tried} if "aux_loss" in sums else {})
+        return metrics | ({"kl": sums["kl"] / tokens} if "kl" in sums else {})

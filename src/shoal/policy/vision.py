@@ -102,7 +102,7 @@ class Vision:
         shown = [self._shown[number] for number in {number_of(id) for id in ids if id < 0}]
         return sum(self._sizes[picture.width, picture.height].flops for picture in shown)
 
-    def read(self, model: Any, ids_RS: torch.Tensor, positions_RS: torch.Tensor, attending: Any, **options: Any) -> Any:
+    def read(self, model: Any, ids_RS: torch.Tensor, positions_RS: torch.Tensor, attending: Any) -> Any:
         """See `read`."""
         is_text_RS = ids_RS >= 0
         embeddings_RSC = model.get_input_embeddings()(ids_RS.clamp(min=0))
@@ -119,9 +119,7 @@ class Vision:
                 attending.pictures_RS = number_of(ids_RS).masked_fill(is_text_RS, -1)
             if self.family.in_grid:
                 places = self._in_grid(model, ids_RS, positions_RS)
-        return reader(model)(
-            inputs_embeds=embeddings_RSC, position_ids=places, use_cache=False, attending=attending, **options
-        )
+        return reader(model)(inputs_embeds=embeddings_RSC, position_ids=places, use_cache=False, attending=attending)
 
     def own_inputs(self, ids: torch.Tensor, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
         """What the model's own forward pass takes, of a prompt (1, S) in which `image_id` stands for each token of the
@@ -188,12 +186,12 @@ def vision_of(model: Any) -> Vision | None:
     return found
 
 
-def read(model: Any, ids_RS: torch.Tensor, positions_RS: torch.Tensor, attending: Any, **options: Any) -> Any:
+def read(model: Any, ids_RS: torch.Tensor, positions_RS: torch.Tensor, attending: Any) -> Any:
     """A pass through the model without its output layer, within `attention(model)`. Tokens below 0 are pictures'."""
     vision = vision_of(model)
     if vision is not None:
-        return vision.read(model, ids_RS, positions_RS, attending, **options)
-    return model.base_model(ids_RS, position_ids=positions_RS, use_cache=False, attending=attending, **options)
+        return vision.read(model, ids_RS, positions_RS, attending)
+    return model.base_model(ids_RS, position_ids=positions_RS, use_cache=False, attending=attending)
 
 
 def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 import torch
 from test_learner import LOSSES, ByHand, make_learner, perturb, record, rollouts
-from test_routers import COEFFICIENT, own_aux_loss, read_by
 from tiny import EXPERTS, assert_same, make_policy, weights
 
 from shoal.config.sections import LearnerConfig
 from shoal.learn.losses import make_loss
 from shoal.learn.losses.base import Tokens, kl_k3
-from shoal.learn.routers import router_coefficient
 from shoal.rollout import Scored
 
 grpo_trainer = pytest.importorskip("trl.trainer.grpo_trainer")
@@ -36,22 +34,20 @@ def trl_loss(
     advantages_B: torch.Tensor,
     mask_BT: torch.Tensor,
     num_items: float,
-    aux_loss: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, list[float]]]:
     """What GRPOTrainer would minimise in the optimiser step of a batch of `num_items` tokens, without accumulation of
-    gradients, and the metrics it would log. `aux_loss`: of the routers of a mixture of experts."""
+    gradients, and the metrics it would log."""
     kind, loss = config.loss_type.partition("(")[0], make_loss(config.loss_type)
     trainer = grpo_trainer.GRPOTrainer.__new__(grpo_trainer.GRPOTrainer)
     trainer.__dict__.update(
-        _get_per_token_logps_and_entropies=lambda *_, **__: (logps_BT, torch.zeros_like(logps_BT), aux_loss),
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logps_BT, torch.zeros_like(logps_BT), None),
         _entropy_bonus_enabled=False,
         _metrics={"train": defaultdict(list)},
         accelerator=SimpleNamespace(
             num_processes=1, gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x
         ),
         args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
-        aux_loss_enabled=aux_loss is not None,
-        router_aux_loss_coef=COEFFICIENT,
+        aux_loss_enabled=False,
         beta=config.beta,
         current_gradient_accumulation_steps=1,
         epsilon_high=getattr(loss, "epsilon_high"),  # noqa: B009 (no part of the protocol)
@@ -134,14 +130,7 @@ class ByTRL(ByHand):
         advantages = torch.cat([self.advantages(s) for s in order])
         mask = padded([torch.ones(len(logp), dtype=torch.long) for logp in logps])
         rest = (padded(old), padded(reference), advantages, mask, float(mask.sum()))
-        return trl_loss(self.config, padded(logps), *rest, self.aux_loss(order))[0]
-
-    def aux_loss(self, order: list[Scored]) -> torch.Tensor | None:
-        """That of the model's own forward pass on the batch. TRL lets it read the last token of each completion too,
-        which predicts nothing and is not computed here."""
-        if not router_coefficient(self.model, self.policy.name):
-            return None
-        return own_aux_loss(self.model, read_by(self.policy, order))
+        return trl_loss(self.config, padded(logps), *rest)[0]
 
 
 def padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -168,9 +157,8 @@ def test_the_whole_update_is_that_of_trls_loss(loss_type: str, beta: float) -> N
 
 @pytest.mark.parametrize("architecture", EXPERTS)
 def test_the_update_of_a_mixture_of_experts_is_that_of_trls_loss(architecture: str) -> None:
-    """With the auxiliary loss of its routers."""
     config = config_of("dr_grpo", 0.3)
-    policy = make_policy(architecture, double=True, max_completion_length=LONGEST, router_aux_loss_coef=COEFFICIENT)
+    policy = make_policy(architecture, double=True, max_completion_length=LONGEST)
     learner = make_learner(policy, sgd=True, **config.model_dump(exclude={"learning_rate"}))
     theirs = ByTRL(policy, config, torch.optim.SGD, 1e-2)
     perturb(policy.lm.model, theirs.model)
