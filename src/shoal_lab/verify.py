@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, Literal
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shoal.config.old_names import FIGURES
 from shoal.errors import UserError
 from shoal.untrusted import json_safe, parse_json, printable, read_regular
 from shoal_lab.contrasts import verdicts
@@ -30,6 +29,12 @@ SHOWN: Final = 50
 """Most disagreements that are printed."""
 MAX_BYTES: Final = 32 * 2**20
 MAX_FIGURES: Final = 20_000
+OLD_FIGURES: Final = {
+    "reward/external": "reward/peers",
+    "gradient/external": "gradient/peers",
+    **{f"external/{figure}": f"peers/{figure}" for figure in ("weight", "ess", "gated", "nll_gap")},
+}
+"""What older reports call figures."""
 
 Number = Annotated[float, Field(ge=-1e30, le=1e30)]
 Name = Annotated[str, Field(max_length=300)]
@@ -124,7 +129,7 @@ def read_report(file: Path) -> tuple[Published, dict[str, Any]]:
     shown = printable(str(file))
     try:
         text = read_regular(file, MAX_BYTES)
-        for old, new in FIGURES.items():
+        for old, new in OLD_FIGURES.items():
             text = text.replace(f'"mean/{old}"'.encode(), f'"mean/{new}"'.encode())
         report = Published.model_validate_json(text)
         data: dict[str, Any] = parse_json(text)

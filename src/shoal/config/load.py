@@ -7,7 +7,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from shoal.config.names import from_keywords
-from shoal.config.old_names import gone, new_settings
 from shoal.config.policy import is_endpoint
 from shoal.config.rewards import REWARD_KINDS
 from shoal.config.sections import Section, settings_of
@@ -29,9 +28,9 @@ KINDS = {"int", "float", "bool"}
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file by their present names, not yet checked. Raises `UserError` if it cannot be read."""
+    """The settings in a TOML file, not yet checked. Raises `UserError` if it cannot be read."""
     try:
-        return new_settings(parse_toml(read_regular(path, MOST_BYTES)))
+        return parse_toml(read_regular(path, MOST_BYTES))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
@@ -58,7 +57,7 @@ def make_config(
             "the shoal that wrote it, or start a new run from one of its models (--model CHECKPOINT/NODE)"
         )
     try:
-        config = kind.model_validate({k: v for k, v in new_settings(settings).items() if k != "version"})
+        config = kind.model_validate({k: v for k, v in settings.items() if k != "version"})
     except ValidationError as error:
         errors = error.errors()
         unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well
@@ -131,8 +130,6 @@ def _explain(error: Any, config: type[Config], typed: bool) -> str:
     match error["type"]:
         case "extra_forbidden" if kind:
             return f"there is no setting '{name}' {_hint_for_kind(where[-1], kind)}"
-        case "extra_forbidden" if said := gone(where):
-            return said
         case "extra_forbidden":
             for part in where[:-1]:
                 if part in section.model_fields:

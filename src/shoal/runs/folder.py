@@ -32,7 +32,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from shoal.config.old_names import new_figures
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.disk import (
@@ -237,7 +236,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if isinstance(row, dict) and line.endswith(b"\n"):  # `12` of a cut `123` would parse
                 if type(row.get("round")) is not int:
                     raise UserError(f"{path / METRICS} is not the metrics of a run: a line has no round")
-                rows.append(new_figures(row))
+                rows.append(row)
     return rows
 
 

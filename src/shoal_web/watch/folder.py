@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.config.old_names import new_settings
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS, read_warnings
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
@@ -175,7 +174,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def _parsed(data: bytes) -> dict[str, Any]:
     """A page asks again and again, and a file within bounds may take a second."""
     try:
-        return new_settings(parse_toml(data))
+        return parse_toml(data)
     except ValueError:
         return {}
 

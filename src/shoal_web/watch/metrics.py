@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shoal.config.old_names import new_figures
 from shoal_web.watch.files import opened
 from shoal_web.watch.source import NAME, Data
 
@@ -133,7 +132,7 @@ def _take(line: bytes, nodes: dict[str, Node], keys: set[str]) -> None:
         return
     node = nodes.setdefault(name, Node())
     node.round = max(node.round, int(round))
-    for key, value in new_figures(row).items():
+    for key, value in row.items():
         if _is_number(value) and len(key) <= NAME and (key in keys or len(keys) < KEYS):
             keys.add(key)
             node.courses.setdefault(key, Course()).add(round, value)

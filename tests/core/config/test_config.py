@@ -80,7 +80,7 @@ variations = some(
     seed=st.integers(0, 2**63 - 1),
     rounds=counts,
     threads=st.integers(0, 999),
-    tasks=some(suite=st.text(), tasks=st.lists(specs, max_size=3), partial_credit=st.booleans()),
+    tasks=some(suite=st.text(), sources=st.lists(specs, max_size=3), partial_credit=st.booleans()),
     policy=some(
         model=st.lists(st.sampled_from(["guppy"]) | st.text(), min_size=1, max_size=3),
         max_completion_length=counts | st.just("auto"),

@@ -124,7 +124,7 @@ def test_own_tasks_and_rewards() -> None:
 
 def test_a_suite_replaces_the_tasks_of_a_file_and_stands_beside_no_others(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
-    file.write_text('version = 2\ntasks.tasks = [{ name = "gcd" }]\n')
+    file.write_text('version = 2\ntasks.sources = [{ name = "gcd" }]\n')
     for flags, names in ({}, ["gcd"]), ({"tasks": {"suite": "reef", "only": ["products"]}}, ["products"]):
         assert [spec.name for spec in specs_of(config_of(file, flags, False).tasks)] == names
     parser = Parser(prog="shoal")

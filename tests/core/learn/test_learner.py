@@ -25,7 +25,6 @@ from tiny import (
 )
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.config.old_names import new_settings
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.losses import make_loss
@@ -118,7 +117,7 @@ class ByHand:
         return torch.cat(losses).mean()
 
 
-PAPER: dict[str, Any] = {"weight": "none", "baseline_shift": 0.0, "limit": 0.0}
+PAPER: dict[str, Any] = {"weight": "none", "gate": 0.0, "baseline_shift": 0.0, "limit": 0.0}
 """Others' rollouts count as own ones."""
 
 
@@ -133,7 +132,9 @@ def make_learner(
     **settings: Any,
 ) -> GRPOLearner:
     """`peers`: settings over those of the paper."""
-    weighing = PeersConfig(**new_settings({"peers": PAPER | (peers or {})})["peers"])
+    said = PAPER | (peers or {})
+    weight = f"{said['weight']}(baseline_shift={said['baseline_shift']}, limit={said['limit']})"
+    weighing = PeersConfig(weight=weight, gate=said["gate"])
     options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpoint_tokens": checkpoint_tokens, "budget": budget}
     learner = GRPOLearner(policy, LearnerConfig(**settings), weighing, lr, **options)
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding

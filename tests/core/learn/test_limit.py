@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from test_learner import make_learner, record
 from tiny import assert_same, clone, make_policy, make_scored
 
+from shoal.errors import UserError
 from shoal.learn.batch import Trained
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.losses.base import Average
 from shoal.learn.prepare import make_groups, maker_scales, pack
+from shoal.learn.weights import make_weight
 from shoal.rollout import Scored
 
 EOS = 1
@@ -157,3 +159,9 @@ def test_no_path_trains_on_more_tokens_than_allowed() -> None:
         for limit in (0.0, 1.25):
             learner = make_learner(clone(policy), peers={"limit": limit})
             assert all(len(s.token_ids) <= 12 for s in trained(learner, [group([text, "yes"], [1, 0], "eve")]))
+
+
+@pytest.mark.parametrize("weight", ["topr(limit=-1)", "none(baseline_shift=2)", "topr(limit='x')", "topr(limit=nan)"])
+def test_parameters_of_a_weight_that_cannot_be_are_refused(weight: str) -> None:
+    with pytest.raises(UserError, match=r"weight .*(cannot be made|write its parameters)"):
+        make_weight(weight)
