@@ -16,7 +16,6 @@ COMMANDS = {
     "demo": Command("shoal.cli.demo", "a pretrained model before and after three minutes of training"),
     "run": Command("shoal.cli.run", "train a swarm of models on this machine"),
     "join": Command("shoal.cli.join", "train one node in a swarm of many machines"),
-    "validate": Command("shoal.cli.validate", "check that right answers are right, before you train"),
     "eval": Command("shoal.cli.eval", "measure a model on held-out questions"),
     "ask": Command("shoal.cli.ask", "ask models questions of your own, side by side"),
     "status": Command("shoal.cli.status", "show the state of a joined node"),

@@ -11,10 +11,10 @@ from data_files import SUMS, data_config, write
 
 from shoal.config.answer_form import in_form
 from shoal.config.tasks import TasksConfig, TaskSpec
-from shoal.evaluation.gold import validate
 from shoal.rollout import Completion, Question
 from shoal.tasks import create_task
 from shoal_extras.probe.probe import WAYS, Found, ladders_of, probe, recommend, ways_for
+from shoal_extras.validate.gold import validate
 
 HALF_MADE = """
 import shoal

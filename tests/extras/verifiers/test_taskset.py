@@ -13,10 +13,10 @@ from tasksets import SUMS, Write
 from shoal.config.load import config_from_keywords, load_config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
-from shoal.evaluation.gold import validate
 from shoal.runs.choices import check_data, data_lines
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
+from shoal_extras.validate.gold import validate
 
 names = (f"sums_{number}" for number in itertools.count())
 

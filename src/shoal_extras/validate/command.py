@@ -1,4 +1,4 @@
-"""`shoal validate`: whether tasks and data sets can be learned at all, before anything is trained."""
+"""The command `shoal validate`."""
 
 import argparse
 import json
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
 from shoal.errors import UserError
-from shoal.evaluation.gold import Validated, validate
 from shoal.untrusted import json_safe, printable
+from shoal_extras.validate.gold import Validated, validate
 
 HELP = """Scores the right answers of each task with the task's own scorer: all must get 1. Scores answers that ignore
 the question, too: the best one answer to all questions, and the right answer to another question. What these get is
