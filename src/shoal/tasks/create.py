@@ -24,7 +24,6 @@ from shoal.rollout import Message, Question, canonical, seed_of
 from shoal.tasks.data.task import data_task
 from shoal.tasks.environments.games import Guess, Lookup
 from shoal.tasks.environments.task import EnvironmentTask
-from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import Answered, Task, right_answer
 
@@ -32,6 +31,8 @@ GROUP: Final = "shoal.tasks"
 """Entry points of other packages: a task's name, and what makes it from its parameters."""
 SETS: Final = "shoal.tasksets"
 """The same for names such as `verifiers:MODULE`: what makes the task from the rest, by what stands before the colon."""
+ADAPTERS: Final = "shoal.environments"
+"""What makes an environment of a class in another form, by the form (`own_code.KINDS`)."""
 
 
 def _environment(make: Callable[..., Environment], **parameters: Any) -> Task:
@@ -99,7 +100,9 @@ def _maker(name: str) -> Callable[..., Task]:
     make, kind = task_maker(name)
     if kind == "task":
         return make
-    return functools.partial(_environment, make if kind == "environment" else functools.partial(Tools, make))
+    if kind in offered(ADAPTERS):
+        make = functools.partial(offered(ADAPTERS)[kind].load(), make)
+    return functools.partial(_environment, make)
 
 
 def create_levels(spec: TaskSpec) -> list[tuple[Task, TaskSpec]]:

@@ -15,7 +15,7 @@ from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks, create_task
 from shoal.tasks.environments.games import Lookup
 from shoal.tasks.environments.task import EnvironmentTask
-from shoal.tasks.environments.tools import Tools, call_in
+from shoal_extras.tools import Tools, call_in
 
 
 class Shop:
