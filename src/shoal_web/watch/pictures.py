@@ -8,10 +8,15 @@ which a browser runs nothing and fetches nothing.
 """
 
 import re
+from functools import cache
 from typing import Any, Final
 
 from shoal.config.own_code import call_offered, offered
-from shoal.tasks.pictures import data_address, pictures_of
+from shoal.config.tasks import PICTURES, TaskSpec
+from shoal.rollout import Picture
+from shoal.tasks import SUITES, Task, create_task
+from shoal.tasks.pictures import data_address
+from shoal.tasks.task import MAX_INDEX
 from shoal_web.watch.source import Data
 
 IDENTITY: Final = re.compile(r"([\w.+-]{1,40}) ([0-9]{1,19}) ([0-9]{1,4})")
@@ -27,6 +32,20 @@ def shown_again(task: Any, version: Any, seed: Any, index: Any) -> list[str]:
     if not (isinstance(task, str) and isinstance(version, str) and isinstance(seed, int) and isinstance(index, int)):
         return []
     return [data_address(picture, WIDTH) for picture in pictures_of(task, version, seed, index)]
+
+
+def pictures_of(task: str, version: str, seed: int, index: int) -> tuple[Picture, ...]:
+    """Empty for what is no question of the suite `pictures`."""
+    if task not in [spec.name for spec in SUITES[PICTURES]] or not 0 <= seed < 2**63 or not 0 <= index <= MAX_INDEX:
+        return ()
+    made = _made(task)
+    return made.question(seed, index).pictures if made.version == version else ()
+
+
+@cache
+def _made(task: str) -> Task:
+    """The task, which remembers the pictures that it drew last."""
+    return create_task(TaskSpec(name=task))
 
 
 def identified(task: str, identity: str | None) -> list[str]:

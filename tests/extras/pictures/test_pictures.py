@@ -10,9 +10,9 @@ from shoal.evaluation.blind import constants
 from shoal.rollout import Completion, Picture, Question, Rollout, hash_of
 from shoal.tasks import Tasks
 from shoal.tasks.draw import InvalidRollout, validate
-from shoal.tasks.pictures import pictures_of
 from shoal_extras.pictures.canvas import COLOURS, SHAPES, Canvas
 from shoal_extras.pictures.questions import CompareBars, CountDots
+from shoal_web.watch.pictures import pictures_of
 
 
 @pytest.fixture(scope="module")
