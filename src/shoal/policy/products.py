@@ -41,18 +41,6 @@ def use_fast_products(model: torch.nn.Module, device: torch.device) -> None:
             module.__class__ = FastLinear
 
 
-def use_usual_products(model: torch.nn.Module) -> None:
-    """Undoes `use_fast_products`, for a model that others train: they may change what a layer returns in place."""
-    for module in model.modules():
-        if type(module) is FastLinear:
-            module.__class__ = torch.nn.Linear  # type: ignore[assignment]
-
-
-def uses_onednn(placement: Placement) -> bool:
-    """Whether products on `placement` are oneDNN's: in bfloat16 torch itself takes it."""
-    return placement.device.type == "cpu" and (is_amd() or placement.dtype != torch.float32)
-
-
 def is_amd() -> bool:
     """Whether this is an AMD processor."""
     cpuinfo = Path("/proc/cpuinfo")
@@ -135,12 +123,6 @@ def cast_once(model: Any, placement: Placement) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.__dict__.pop("forward", None)  # that of its class again
-
-
-def cast_bytes(model: Any, placement: Placement) -> int:
-    """What these copies take."""
-    numbers: int = sum(layer.weight.numel() for layer in _copied_layers(model, placement))
-    return numbers * placement.dtype.itemsize
 
 
 def _copied(layer: Any, placement: Placement) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -33,7 +33,6 @@ from shoal.policy.device import Placement, place
 from shoal.policy.families import kept_tokens
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import display_name
-from shoal.policy.products import uses_onednn
 from shoal.rollout import Completion, FinishReason, Part, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
 from shoal.runs.machine import use_threads
@@ -44,7 +43,8 @@ from shoal.tasks import Tasks
 MARGIN: Final = 1.15
 """A run fits if this times its expected peak is free: the estimate may be off by that much."""
 COMPILED: Final = 140_000_000
-"""What oneDNN's code for products of all shapes takes, once its cache is full: measured with guppy on Linux."""
+"""What oneDNN's code for products of all shapes takes, once its cache is full: measured with guppy on Linux. It is too
+much where torch multiplies by another library."""
 ALLOCATOR_SHARE: Final = 0.1
 """What malloc holds in the end beside what a trial shows: measured on Linux, 8 to 16 % after two rounds."""
 ROUNDS: Final = 8
@@ -220,8 +220,8 @@ def expected_memory(config: Config, trials: Sequence[Trial], workers: int) -> di
     one; each may be at its worst moment at the same time."""
     processes = max(1, workers)
     program = max((trial.program for trial in trials), default=0)
-    compiled = COMPILED if program and uses_onednn(place(config.policy.device, config.policy.dtype)) else 0
-    parts = {"program": (1 + workers) * program + processes * compiled, "weights": 0, "optimizer": 0, "reference": 0}
+    compiled = processes * COMPILED if program else 0
+    parts = {"program": (1 + workers) * program + compiled, "weights": 0, "optimizer": 0, "reference": 0}
     for trial in trials:
         nodes = nodes_of(config, trial.model)
         frozen = trial.parameters - trial.trained  # one for all nodes of a process

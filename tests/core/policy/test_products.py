@@ -12,7 +12,7 @@ from shoal.policy import products
 from shoal.policy.decoders.base import Sampled, Sampling
 from shoal.policy.decoders.own import sample
 from shoal.policy.device import Placement
-from shoal.policy.products import FastLinear, cast_bytes, cast_once, use_fast_products
+from shoal.policy.products import FastLinear, cast_once, use_fast_products
 
 
 @pytest.fixture(autouse=True)
@@ -118,18 +118,10 @@ def test_layers_are_their_own_again_after_a_failure() -> None:
     assert torch.equal(model(ids).logits, expected)
 
 
-def test_the_copies_are_counted() -> None:
-    model = make_model()
-    assert cast_bytes(model, CPU) == 0
-    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
-    assert cast_bytes(model, HALF) == 2 * sum(m.weight.numel() for m in linear)
-
-
 def test_in_float32_copies_are_made_of_large_matrices_that_onednn_multiplies() -> None:
     layer = FastLinear(400, 300)
     small = FastLinear(40, 30)
     model = torch.nn.Sequential(layer, small)
-    assert cast_bytes(model, CPU) == 4 * 400 * 300
     for rows in (1, 64):
         x_RX = torch.randn(rows, 400)
         expected = torch.nn.functional.linear(x_RX, layer.weight, layer.bias)
