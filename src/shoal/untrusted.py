@@ -38,9 +38,10 @@ table, so both together must be short."""
 MARKS: Final = regex.compile(r"\p{M}{31}")
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path, follow_links: bool = True) -> BinaryIO:
     """Opens `path` for reading. Raises `OSError` if it is not an ordinary file: a pipe or a device may never end."""
-    handle = os.open(path, os.O_RDONLY | (0 if sys.platform == "win32" else os.O_NONBLOCK))
+    unix = 0 if sys.platform == "win32" else os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
+    handle = os.open(path, os.O_RDONLY | unix)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not an ordinary file")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS, read_warnings
-from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
+from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS
 from shoal.untrusted import parse_toml
 from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.files import changed, opened
@@ -27,8 +27,6 @@ MOST_SETTINGS: Final = 500
 MOST_STATUS = 1 << 22
 """Bytes that are read of the status of a node."""
 BY_TASK = "eval/pass@1/"
-Counts = tuple[list[Row], list[Row], dict[str, Row]]
-"""Completions of each task and maker, shares of gradients, and their totals of each node."""
 
 
 class FolderSource(Source):
@@ -45,10 +43,9 @@ class FolderSource(Source):
         self._tables = Tables(path)
         explorer = Explorer(self._tables)
         self.rollouts, self.rollout = explorer.page, explorer.whole
-        self._lessons = Lessons(self._tables)
-        self.graph, self.story = self._lessons.graph, self._lessons.story
+        lessons = Lessons(self._tables)
+        self.graph, self.story = lessons.graph, lessons.story
         self._mark: Any = None
-        self._counts: tuple[Any, Counts] | None = None
 
     @property
     def kind(self) -> str:
@@ -77,25 +74,23 @@ class FolderSource(Source):
         self._open()
         swarm, no_status = self._swarm()
         try:
-            (counts, shares, totals), trouble = self._counted(sorted(self._metrics.nodes)), ""
+            counts, trouble = self._counts(), ""
         except BusyError as error:
-            counts, shares, totals, trouble = [], [], {}, str(error)
+            counts, trouble = [], str(error)
         try:
             warnings = read_warnings(self.path)  # what the run itself says is wrong
         except UserError:
             warnings = [f"{WARNINGS} cannot be read"]
-        settings, brief, of_rounds = read_settings(self.path), self.brief(), self._rounds()
+        brief, of_rounds = self.brief(), self._rounds()
         return {
             **brief,
             "views": ("learned", "progress", "swarm", "rollouts", "machine", "settings"),
             "rounds": self._metrics.last_round(),
             "of_rounds": of_rounds,
             "left": seconds_left(self._metrics, of_rounds) if brief["live"] else None,
-            "nodes": [node | totals.get(node["name"], {}) for node in node_lines(self._metrics)],
+            "nodes": node_lines(self._metrics),
             "metrics": sorted(self._metrics.keys - {"time"}),
-            "gradient": shares,
             "swarm": swarm,
-            "attack": attack_of(settings),
             "trouble": "\n".join(
                 filter(None, (*warnings, self._metrics.trouble, trouble, self._tables.trouble, no_status))
             ),
@@ -148,17 +143,12 @@ class FolderSource(Source):
         except (ValueError, RecursionError) as error:
             return None, f"{STATUS} is not the status of a node: {error}"[:NAME]
 
-    def _counted(self, names: list[str]) -> Counts:
-        """What the tables say of all rounds, kept until they change. Raises `BusyError`."""
-        mark = self._tables.mark(ROLLOUTS), self._tables.mark(LEARNED), names
-        if self._counts is None or self._counts[0] != mark:
-            if not (self._tables.parts(ROLLOUTS) or self._tables.parts(LEARNED)):
-                return [], [], {}  # without a process
-            figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
-            all = self._tables.all(ROLLOUTS)
-            completions = self._tables.rows(f"SELECT {figures} FROM {all} GROUP BY 1, 2 LIMIT 5000")
-            self._counts = mark, (completions, self._lessons.shares(), self._lessons.totals(names))
-        return self._counts[1]
+    def _counts(self) -> list[Row]:
+        """The completions of each task and maker. Raises `BusyError`."""
+        if not self._tables.parts(ROLLOUTS):
+            return []  # without a process
+        figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
+        return self._tables.rows(f"SELECT {figures} FROM {self._tables.all(ROLLOUTS)} GROUP BY ALL LIMIT 5000")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -193,12 +183,3 @@ def listed(settings: dict[str, Any]) -> list[Data]:
 
     add("", settings)
     return found
-
-
-def attack_of(settings: dict[str, Any]) -> Data | None:
-    """What the hostile nodes of an experiment do, and how many there are."""
-    experiment = settings.get("experiment")
-    nodes = experiment.get("adversaries") if isinstance(experiment, dict) else None
-    if not isinstance(experiment, dict) or not isinstance(nodes, int) or nodes <= 0:
-        return None
-    return {"kind": str(experiment.get("attack", "planted"))[:40], "nodes": nodes}

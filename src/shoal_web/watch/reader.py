@@ -1,20 +1,20 @@
-"""The process that reads the Parquet files of one run. Whatever they hold, they harm this process alone.
+"""The processes that read the Parquet files of runs. Whatever such files hold, they harm only the process that reads.
 
-    python -m shoal_web.watch.reader                  # what `RunReader` starts, asks over pipes and ends
+    python -m shoal_web.watch.reader                  # what a `Reader` starts, asks over pipes and ends
 
-    reader = RunReader(folder)
-    reader.ask("SELECT 1 + $n AS sum", {"n": 1})      # `Answer`: rows, or what went wrong
+    reader = reader_of(folder)
+    reader.ask(folder, "SELECT 1 + $n AS sum", {"n": 1})      # `Answer`: rows, or what went wrong
 
-It has bounded memory, cannot write, and its DuckDB may read the tables of the folder and nothing else. A process that
-runs into its limits is ended, and the next question starts another. Of all runs together there are few.
+A process has bounded memory, cannot write, and its DuckDB may read the tables of the folder and nothing else. One that
+runs into its limits is ended, and the next question starts another. All runs share a few.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,23 +38,12 @@ BEYOND: Final = 1024 << 20
 REPLY: Final = 16 << 20
 """Bytes of an answer."""
 COMMAND: Final = command("shoal_web.watch.reader")
-READERS: Final = 3
-"""Processes at a time, of all runs: people look at runs one by one."""
-_reading: dict[RunReader, None] = {}
-"""Those that have a reader, oldest reader first."""
-_room = threading.Lock()
-
-
-class Start(msgspec.Struct, frozen=True):
-    """Which folder to read, and which of the folders in it."""
-
-    folder: bytes
-    tables: list[str]
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A query, in which `values` stand as `$name`, and files as their path within the folder."""
+    """A query, in which `values` stand as `$name`, and files as their path within `folder`."""
 
+    folder: bytes
     query: str
     values: dict[str, Any]
 
@@ -69,12 +58,29 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def prepare(start: bytes) -> Handler:
-    """Answers queries about the folder that `start` names. Raises `UserError` if there is none."""
-    told = msgspec.msgpack.decode(start, type=Start)
-    try:
-        os.chdir(told.folder)
-    except OSError as error:
-        raise UserError(str(error)) from error
+    """Answers queries, each with the folder it is about as the working directory."""
+    limit(BEYOND)
+    asks = msgspec.msgpack.Decoder(Ask)
+    latest, database = b"", duckdb.connect(":memory:")
+
+    def handle(data: bytes) -> Iterator[msgspec.Raw]:
+        nonlocal latest, database
+        ask = asks.decode(data)
+        try:
+            os.chdir(ask.folder)
+            if ask.folder != latest:
+                database.close()  # two would not fit
+                latest, database = ask.folder, database_here()
+            found = answer(database, ask)
+        except OSError as error:
+            found = Answer(error=str(error))
+        yield msgspec.Raw(msgspec.msgpack.encode(found))
+
+    return handle
+
+
+def database_here() -> Any:
+    """A database that can read the tables in the working directory."""
     database = duckdb.connect(":memory:")
     for setting in (
         "threads = 2",
@@ -82,18 +88,12 @@ def prepare(start: bytes) -> Handler:
         "temp_directory = ''",
         "autoinstall_known_extensions = false",
         "autoload_known_extensions = false",
-        f"allowed_directories = {told.tables}",
+        f"allowed_directories = {list(TABLES)}",
         "enable_external_access = false",
         "lock_configuration = true",
     ):
         database.execute(f"SET {setting}")
-    limit(BEYOND)
-    asks = msgspec.msgpack.Decoder(Ask)
-
-    def handle(data: bytes) -> Iterator[msgspec.Raw]:
-        yield msgspec.Raw(msgspec.msgpack.encode(answer(database, asks.decode(data))))
-
-    return handle
+    return database
 
 
 def answer(database: Any, ask: Ask) -> Answer:
@@ -130,62 +130,47 @@ def main() -> None:
     try:
         serve(prepare)
     except BrokenPipeError:
-        os._exit(1)  # `Tables` was closed before this process was ready
+        os._exit(1)  # the reader was closed before this process was ready
 
 
-class RunReader:
-    """Asks the process that reads the run in `folder`, which is started by the first question. Close it."""
+class Reader:
+    """Asks a process, which is started by the first question. Close it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._process = GuardedProcess(COMMAND, Start(os.fsencode(folder), list(TABLES)))
+    def __init__(self) -> None:
+        self._process = GuardedProcess(COMMAND, None)
         self._turn = threading.Lock()
 
     def close(self) -> None:
-        """Ends the process; the next query starts another. One that is at work stays until other runs are read."""
+        """Ends the process, unless it is at work; the next query starts another."""
         if self._turn.acquire(timeout=1.0):
             try:
-                self._end()
+                self._process.close()
             finally:
                 self._turn.release()
 
-    def ask(self, query: str, values: Mapping[str, Any] | None = None) -> Answer:
-        """What the process answers, or what is wrong. Raises `BusyError`."""
-        with self._alone(2 * PATIENCE, "the run is busy; ask again"):
-            try:
-                if self not in _reading:
-                    _make_room(self)
-                self._process.send(Ask(query, dict(values or {})))
-                data = self._process.receive(2 * PATIENCE, wall=PATIENCE + 5.0)
-                found = msgspec.msgpack.decode(data, type=Answer)
-            except UserError as error:
-                self._end()
-                raise BusyError(f"the run cannot be read: {error}") from error
-            except (TimeoutError, EOFError):
-                found = Answer(error="that took too much memory, or too long", spent=True)
-            if found.spent:
-                self._end()
-            return found
-
-    @contextmanager
-    def _alone(self, seconds: float, busy: str) -> Iterator[None]:
-        """One query at a time; none waits for ever."""
-        if not self._turn.acquire(timeout=seconds):
-            raise BusyError(busy)
+    def ask(self, folder: Path, query: str, values: Mapping[str, Any] | None = None) -> Answer:
+        """What the process answers, or what is wrong. One query at a time; none waits for ever. Raises `BusyError`."""
+        if not self._turn.acquire(timeout=2 * PATIENCE):
+            raise BusyError("other runs are being read; ask again")
         try:
-            yield
+            self._process.send(Ask(os.fsencode(folder), query, dict(values or {})))
+            found = msgspec.msgpack.decode(self._process.receive(2 * PATIENCE, wall=PATIENCE + 5.0), type=Answer)
+            if found.spent:
+                self._process.close()
+            return found
+        except UserError as error:
+            self._process.close()
+            raise BusyError(f"the run cannot be read: {error}") from error
+        except (TimeoutError, EOFError):
+            self._process.close()
+            return Answer(error="that took too much memory, or too long", spent=True)
         finally:
             self._turn.release()
 
-    def _end(self) -> None:
-        self._process.close()
-        _reading.pop(self, None)
+
+READERS: Final = tuple(Reader() for _ in range(3))
 
 
-def _make_room(reader: RunReader) -> None:
-    """Ends readers of others until there are few enough for one more. Raises `BusyError`."""
-    with _room:
-        others = list(_reading)
-        for other in others[: max(0, len(others) + 1 - READERS)]:
-            with other._alone(PATIENCE, "other runs are being read; ask again"):
-                other._end()
-        _reading[reader] = None
+def reader_of(folder: Path) -> Reader:
+    """The one that reads this folder: it may keep those with the same reader waiting, and no others."""
+    return READERS[zlib.crc32(os.fsencode(folder)) % len(READERS)]

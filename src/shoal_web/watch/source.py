@@ -24,8 +24,6 @@ WHOLE = 16_384
 """Characters of a text that is shown alone."""
 POINTS = 1000
 """Points of a curve, at most."""
-EDGES = 400
-"""Arrows of the graph of who learned from whom, at most."""
 
 
 class MissingError(Exception):

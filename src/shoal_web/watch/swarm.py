@@ -25,7 +25,7 @@ from shoal.transports.zenoh.session import TransportOptions, options_of
 from shoal.wire.notices import Notice
 from shoal_web.registry import Registry
 from shoal_web.watch.metrics import Course, Curve, binned, points_of, trailing
-from shoal_web.watch.source import EDGES, CurveQuery, Data, GraphQuery, Source, TaskQuery
+from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source, TaskQuery
 
 POINTS: Final = 400
 """Of a curve; with more, every other one is dropped."""
@@ -33,6 +33,8 @@ MAKERS: Final = 64
 """Makers that are kept of each node: those it learned from lately."""
 LETTERS: Final = 100
 """Characters of a maker's name that are kept; a name that is made of a key has fewer."""
+EDGES: Final = 400
+"""Arrows, at most."""
 DRAWN: Final = 50
 """Nodes with a curve and with arrows of their own: those heard for longest."""
 ELDEST: Final = 12
@@ -134,7 +136,7 @@ class Heard:
         eldest = self._registry.all()[:DRAWN]
         most = EDGES // max(1, len(eldest))
         edges = [
-            {"maker": maker, "node": each.name, "rollouts": count, "share": count / each.took}
+            {"maker": maker, "node": each.name, "peer": True, "rollouts": count, "share": count / each.took}
             for each in eldest
             for maker, count in heapq.nlargest(most, each.makers.items(), key=lambda item: item[1])
         ]
@@ -212,9 +214,7 @@ class SwarmSource(Source):
                 "notices": heard.notices,
                 "ago": now - heard.last if heard.last else None,
                 "metrics": sorted(METRICS),
-                "gradient": [],
                 "swarm": None,
-                "attack": None,
             }
 
     def curve(self, query: CurveQuery) -> Data:

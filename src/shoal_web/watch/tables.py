@@ -1,4 +1,4 @@
-"""Queries over the Parquet files of one run, in a process of their own (`run_reader`) that hostile files cannot leave.
+"""Queries over the Parquet files of one run, in another process (`reader`) that hostile files cannot leave.
 
     tables = Tables(folder)
     tables.parts(ROLLOUTS)                    # number (its first round) and path of each part, oldest first
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.runs.tables import FOOTER, GROUPS, LATER, ROWS, TABLES
-from shoal_web.watch.files import opened, state_of
-from shoal_web.watch.reader import Answer, RunReader
+from shoal_web.watch.files import opened
+from shoal_web.watch.reader import reader_of
 from shoal_web.watch.source import WHOLE, BusyError
 
 ENTRIES, PARTS = 20_000, 4096
@@ -42,7 +42,7 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self.reader = RunReader(self._folder)
+        self.reader = reader_of(self._folder)
         self._faults: dict[str, list[str]] = {}
         """Of each table: the parts that cannot be read, and why."""
         self._fault = lru_cache(2 * PARTS)(self._fault_of)  # checked once for each state of a file
@@ -73,15 +73,15 @@ class Tables:
 
     def rows(self, query: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         """The answer to `query`, in which `values` stand as `$name`. Raises `BusyError`."""
-        found = self.reader.ask(query, values)
+        found = self.reader.ask(self._folder, query, values)
         if found.error and not found.spent:
-            found = self.reader.ask(query, values)
+            found = self.reader.ask(self._folder, query, values)
         if found.error:
             raise BusyError(f"the run cannot be read: {found.error}")
         return found.rows
 
     def close(self) -> None:
-        """Ends the reader, whatever it does, and forgets what was checked; the next query starts another."""
+        """Ends the reader and forgets what was checked; the next query starts another."""
         self.reader.close()
         self._fault.cache_clear()
 
@@ -102,48 +102,35 @@ class Tables:
         """Why a part in this state cannot be read, or nothing. Raises `BusyError` where the reader does not say: that
         need not be the part's fault."""
         try:
-            return self._wrong(table, path)
+            with opened(path) as file:
+                file.seek(-min(8, mark[1]), os.SEEK_END)
+                end = file.read(8)
         except OSError as error:
             return error.strerror or str(error)
-
-    def _wrong(self, table: str, path: Path) -> str:
-        if state_of(path).st_size < 12:
-            return "it is no Parquet file"
-        with opened(path) as file:
-            file.seek(-8, os.SEEK_END)
-            end = file.read(8)
         if end[4:] != b"PAR1":
             return "it is no Parquet file"
         if int.from_bytes(end[:4], "little") > FOOTER:
             return "its footer is too large"
         name = quoted(f"{table}/{path.name}")
-        columns = self._checks(f"DESCRIBE FROM read_parquet({name})", path)
-        if columns.error:
-            return columns.error
-        types = {row["column_name"]: row["column_type"] for row in columns.rows}
-        for field in TABLES[table]:
-            if field.name in LATER and field.name not in types:
-                continue
-            if types.get(field.name) != TYPES[str(field.type)]:
-                return f"its column {field.name} is not what runs write"
-        sizes = self._checks(
-            "SELECT count(DISTINCT row_group_id) AS groups, "
-            "coalesce(sum(total_uncompressed_size), 0)::DOUBLE AS bytes, "
+        found = self.reader.ask(
+            self._folder,
+            f"SELECT (SELECT list([column_name, column_type]) FROM (DESCRIBE FROM read_parquet({name}))) AS columns, "
+            "count(DISTINCT row_group_id) AS groups, coalesce(sum(total_uncompressed_size), 0)::DOUBLE AS bytes, "
             f"(SELECT sum(num_rows)::DOUBLE FROM parquet_file_metadata({name})) AS rows FROM parquet_metadata({name})",
-            path,
         )
-        if sizes.error:
-            return sizes.error
-        [size] = sizes.rows
+        if found.spent:
+            raise BusyError(f"{table}/{path.name} cannot be checked: {found.error}")
+        if found.error:
+            return found.error
+        [size] = found.rows
+        types = dict(size["columns"])
+        for field in TABLES[table]:
+            is_missing = field.name not in types and field.name in LATER
+            if not is_missing and types.get(field.name) != TYPES[str(field.type)]:
+                return f"its column {field.name} is not what runs write"
         if size["groups"] <= GROUPS and 0 <= size["rows"] <= ROWS and 0 <= size["bytes"] <= BYTES:
             return ""
         return f"it has {size['groups']} groups, {size['rows']:.0f} rows and {size['bytes']:.0f} bytes"
-
-    def _checks(self, query: str, path: Path) -> Answer:
-        found = self.reader.ask(query)
-        if found.spent:
-            raise BusyError(f"{path.parent.name}/{path.name} cannot be checked: {found.error}")
-        return found
 
 
 def quoted(text: str) -> str:

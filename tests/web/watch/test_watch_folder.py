@@ -142,13 +142,12 @@ def test_nodes_stand_by_held_out_pass(tmp_path: Path) -> None:
     ada, bob = summary["nodes"]
     assert (ada["held_out_first"], ada["held_out"], ada["round"]) == (0.25, 0.5, 7)
     assert bob["outside"] == 0.25
-    assert summary["gradient"] == [{"node": "bob", "maker": "ada", "share": 0.25}]
     assert summary["completions"] == 24
     assert summary["tasks"] == ["gcd"]
     assert summary["swarm"] is None
     assert [each["name"] for each in source.tasks(TaskQuery()).get("series", [])] == ["gcd"]
     assert source.graph(GraphQuery())["edges"][0] | {"reward": 0} == {
-        "maker": "ada", "node": "bob", "rollouts": 5, "live": 5, "reward": 0,
+        "maker": "ada", "node": "bob", "peer": True, "rollouts": 5, "live": 5, "reward": 0, "gradient": 0.25,
     }  # fmt: skip
     assert source.graph(GraphQuery(rounds=2))["edges"][0]["rollouts"] == 2
 
@@ -350,18 +349,19 @@ def test_a_node_that_ended_is_neither_running_nor_live(tmp_path: Path) -> None:
             assert (summary["swarm"]["running"], summary["live"]) == (not ended, not ended)
 
 
-def test_shares_that_are_not_shown_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_web.watch.learned.SHARES", 2)
-    nodes = ("ada", "bob", "eve", "dan")
-    learned = [lesson(node, maker, 1, gradient_share=0.125) for node in nodes[:3] for maker in nodes]
-    run = write_run(tmp_path / "run", [metric(1, node) for node in (*nodes, "new")], learned={2: learned})
+def test_shares_are_means_over_the_rounds_that_had_a_gradient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned = {at: [lesson("ada", maker, 1, gradient_share=0.5) for maker in ("ada", "bob")] for at in (2, 3)}
+    learned[3] += [lesson("ada", "eve", 2, gradient_share=0.0)]
+    learned[4] = [lesson("ada", "bob", 3, gradient_share=None), lesson("dan", "bob", 3, gradient_share=None)]
+    run = write_run(tmp_path / "run", [metric(1, "ada")], learned=learned)
     with closing(FolderSource(run, "run")) as source:
-        summary = source.summary()
-    assert len(summary["gradient"]) == 2
-    shares = {node["name"]: (node["own_share"], node["given_share"]) for node in summary["nodes"]}
-    assert shares == {
-        **dict.fromkeys(nodes[:3], (0.625, 0.25)), "dan": (None, 0.375), "new": (None, None),
-    }  # fmt: skip
+        found = source.graph(GraphQuery())
+        shares = {(each["maker"], each["node"]): each["gradient"] for each in found["edges"]}
+        assert shares == {("ada", "ada"): 0.5, ("bob", "ada"): 0.5, ("eve", "ada"): 0.0, ("bob", "dan"): None}
+        assert not found["more"]
+        monkeypatch.setattr("shoal_web.watch.learned.EDGES", 2)
+        found = source.graph(GraphQuery())
+        assert ([each["rollouts"] for each in found["edges"]], found["more"]) == ([3, 2], True)
 
 
 def test_each_reason_of_a_refusal_has_a_meaning() -> None:

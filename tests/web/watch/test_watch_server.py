@@ -106,7 +106,7 @@ def test_the_page_and_the_api_answer(app: ASGIApp, folders: Sources) -> None:
     assert len(ask(app, f"{at}/tasks").json["series"]) == 1
     assert len(ask(app, f"{at}/graph").json["edges"]) == 1
     row = ask(app, f"{at}/rollouts?text=says&limit=3").json["rollouts"][0]
-    assert ask(app, f"{at}/story?node=ada").json["makers"] == []
+    assert ask(app, f"{at}/story?node=ada").json["questions"] == []
     assert ask(app, f"{at}/settings").json["settings"] == [{"name": "seed", "value": "0"}]
     assert len(ask(app, f"{at}/rollout?part={row['part']}&row={row['row']}").json["completions"]) == 2
 

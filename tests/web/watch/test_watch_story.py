@@ -12,10 +12,10 @@ pytest.importorskip("duckdb")
 
 from shoal.runs.folder import RunFolder
 from shoal.runs.tables import TRANSCRIPTS
-from shoal_web.watch.folder import FolderSource, attack_of, listed, read_settings
+from shoal_web.watch.folder import FolderSource, listed, read_settings
 from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import seconds_left
-from shoal_web.watch.source import Data, StoryQuery
+from shoal_web.watch.source import Data, GraphQuery, StoryQuery
 
 
 def story(run: Path, node: str = "ada", question: str | None = None) -> Data:
@@ -29,7 +29,6 @@ def test_it_begins_with_a_question_that_turned_right(tmp_path: Path) -> None:
     assert {each["question"]: each["marks"] for each in found["questions"]} == ASKED
     [chosen] = [each for each in found["questions"] if each["key"] == found["chosen"]]
     assert (chosen["question"], chosen["answer"], chosen["first_right"]) == ("gcd of 12, 18?", "6", 20)
-    assert chosen["common"] == 1.0  # all of bob's questions have this right answer
     assert [(each["round"], each["completion"]) for each in found["answers"]] == [
         (0, "7"),
         (10, "7"),
@@ -63,11 +62,12 @@ def test_another_question_and_one_that_was_never_right(tmp_path: Path) -> None:
 
 
 def test_what_a_node_trained_on(tmp_path: Path) -> None:
-    makers = story(told_run(tmp_path / "run"))["makers"]
-    assert [(each["maker"], each["peer"], each["rollouts"], each["live"]) for each in makers] == [
-        ("ada", False, 1, 1),
+    with closing(FolderSource(told_run(tmp_path / "run"), "run")) as source:
+        edges = [each for each in source.graph(GraphQuery())["edges"] if each["node"] == "ada"]
+    assert [(each["maker"], each["peer"], each["rollouts"], each["live"]) for each in edges] == [
         ("eve", True, 3, 2),
         ("bob", True, 2, 2),
+        ("ada", False, 1, 1),
     ]
 
 
@@ -103,7 +103,6 @@ def test_settings_are_listed_whatever_they_are(tmp_path: Path) -> None:
     file.write_text('seed = 1\n[experiment]\nadversaries = 2\nattack = "spam"\n[a.b]\nc = ["x", 1]\nd = "y"\n')
     settings = read_settings(tmp_path)
     assert listed(settings)[-2:] == [{"name": "a.b.c", "value": '["x", 1]'}, {"name": "a.b.d", "value": "y"}]
-    assert attack_of(settings) == {"kind": "spam", "nodes": 2}
     file.write_text("".join(f"s{at} = '{'x' * 400}'\n" for at in range(600)))
     assert len(listed(read_settings(tmp_path))) == 500
     assert max(len(each["value"]) for each in listed(read_settings(tmp_path))) == 300

@@ -78,7 +78,7 @@ def test_who_says_to_have_learned_from_whom() -> None:
     for round in range(3):
         book.add(said(ADA.public, round, learned=(Lesson(BOB.name, 1, 0, "gcd"), Lesson(ADA.name, 1, 0, "gcd"))), 1.0)
     book.add(said(BOB.public, 1, learned=()), 2.0)
-    edge = {"maker": BOB.name, "node": ADA.name, "rollouts": 3, "share": 1.0}
+    edge = {"maker": BOB.name, "node": ADA.name, "peer": True, "rollouts": 3, "share": 1.0}
     assert book.edges() == {"edges": [edge], "more": False}
     ada, bob = book.lines(3.0)
     assert (ada["taken"], ada["given"], bob["given"], bob["ago"]) == (3, 0, 3, 1.0)

@@ -11,6 +11,7 @@ const KINDS = {
   judge: { shape: "rect", sign: "■", means: "a judge" },
 };
 const JUDGE = "the judge";
+const ARROWS = 400; // that are drawn
 
 /** What each of `names` is, from what the run knows of it. */
 function kindsOf(names, edges, { kind, nodes, swarm }) {
@@ -32,7 +33,7 @@ export function shapesTold(kinds) {
 }
 
 /** Draws `edges` into a chart, and gives the kinds of what is on it. */
-export function drawGraph(chart, { edges, more }, summary) {
+export function drawGraph(chart, edges, more, summary) {
   const all = [...new Set([...summary.nodes.map((node) => node.name), ...edges.flatMap((edge) => [edge.maker, edge.node])])];
   const weight = new Map(all.map((node) => [node, 0]));
   const weigh = (edge) => edge.share ?? edge.rollouts; // of a live swarm a share: whoever says more weighs no more
@@ -42,7 +43,7 @@ export function drawGraph(chart, { edges, more }, summary) {
   if (judged.length && edges.length) nodes.push(JUDGE);
   const kinds = kindsOf(nodes, edges, summary);
   const at = new Map(nodes.map((node, index) => [node, index]));
-  const shown = edges.filter((edge) => at.has(edge.maker) && at.has(edge.node));
+  const shown = edges.filter((edge) => at.has(edge.maker) && at.has(edge.node)).slice(0, ARROWS);
   const names = distinct(nodes);
   const heaviest = Math.max(Number.MIN_VALUE, ...shown.map(weigh));
   const most = Math.max(Number.MIN_VALUE, ...weight.values());
@@ -75,7 +76,7 @@ export function drawGraph(chart, { edges, more }, summary) {
         text: `${cut(edge.node)} learned from\n${cut(edge.maker)}: ${whole(edge.rollouts)} rollouts`,
       }))],
     }],
-  }), `A graph of ${nodes.length} nodes. ${strongest}${more ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
+  }), `A graph of ${nodes.length} nodes. ${strongest}${more || edges.length > ARROWS ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
   shown.length ? "" : alone(summary));
   return kinds;
 }

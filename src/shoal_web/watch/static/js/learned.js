@@ -14,6 +14,8 @@ export function heldOutNote(series) {
 const TASK_NOTE = "Held-out pass@1 on the questions of one task.";
 export const BASES = [["eval/blind", "blind"], ["eval/shuffled", "shuffled"]];
 
+const MAKERS = 20; // that are listed
+
 export class Learned {
   constructor(section, keep) {
     this.keep = keep;
@@ -40,16 +42,16 @@ export class Learned {
     reselect(this.nodeSelect, "node", sorted.map((each) => [each, each]), node, (value) => this.choose({ node: value, question: "" }));
     this.choose = (change) => { this.keep(change); this.update({ id, summary, kept: { ...kept, ...change } }); };
     const question = /^[0-9a-f]{8}$/.test(kept.question ?? "") ? kept.question : "";
-    const [story, spread] = await Promise.all([node ? ask(`runs/${id}/story`, { node, question }) : null, askSpread(id, "eval/pass@1", 0, BASES)]);
+    const [story, graph, spread] = await Promise.all([node ? ask(`runs/${id}/story`, { node, question }) : null, ask(`runs/${id}/graph`), askSpread(id, "eval/pass@1", 0, BASES)]);
     this.tell(node, story);
     this.curve.note.textContent = heldOutNote(spread.series);
     drawCurves(this.curve, spread.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet: the first one comes before round 1." });
-    this.gains(summary.nodes.find((each) => each.name === node), story?.makers ?? [], summary.gradient);
+    this.gains(summary.nodes.find((each) => each.name === node), graph.edges.filter((each) => each.node === node));
     await this.overTime(id, summary, kept.task, story);
   }
 
   tell(node, story) {
-    const key = JSON.stringify([node, { ...story, makers: null }]);
+    const key = JSON.stringify([node, story]);
     if (key === this.told) return;
     this.told = key;
     const none = !story?.questions.length;
@@ -84,10 +86,9 @@ export class Learned {
     const at = steps.findIndex((step) => step.turn);
     const items = steps.map((step, place) => ({ near: place === 0 || place === steps.length - 1 || Math.abs(place - at) < 2, item: [step.turn && before && this.justBefore(node, chosen, before), said(step)] }));
     const hidden = items.filter(({ near }) => !near).length;
-    const common = chosen.common !== null && chosen.common > 0.25 && `The same answer is right for ${percent(chosen.common, 0)} of this task's questions: saying it always gets as much.`;
     return [
       pictures(chosen.pictures), h("p", { class: "ask" }, escaped(chosen.question.trim())),
-      h("p", { class: "note" }, chosen.answer === null || chosen.answer === undefined ? null : ["Right answer: ", h("b", {}, cut(chosen.answer, 200)), ". "], common),
+      chosen.answer !== null && h("p", { class: "note" }, "Right answer: ", h("b", {}, cut(chosen.answer, 200)), "."),
       h("ol", { class: "course" }, hidden > 1 ? this.shortened(items) : items.map(({ item }) => item)),
       chosen.first_right === null && h("p", { class: "note" }, `Not right yet, in ${whole(evaluations)} evaluations.`),
       rounds.length < evaluations && h("p", { class: "note" }, `${rounds.length} of ${whole(evaluations)} evaluations are shown.`),
@@ -128,23 +129,23 @@ export class Learned {
   }
 
   /** Against the node's own past. What it would be without the swarm, one run cannot show. */
-  gains(node, makers, gradient) {
+  gains(node, edges) {
     if (!node) { fill(this.gave, nothing("No node has finished a round yet.")); return; }
     this.gaveCard.querySelector("h2").replaceChildren("What the swarm gave ", name(node.name));
+    const makers = edges.sort((a, b) => a.peer - b.peer); // its own first
     const count = (peer) => makers.filter((each) => each.peer === peer).reduce((sum, each) => sum + each.rollouts, 0);
     const peers = count(true), all = peers + count(false);
-    const shares = new Map(gradient.filter((each) => each.node === node.name).map(({ maker, share }) => [maker, share]));
     const columns = [
       { title: "trained on rollouts of", get: (each) => (each.peer ? name(each.maker) : "its own") },
       { title: "rollouts", number: true, get: (each) => whole(each.rollouts) },
       { title: "mean reward", number: true, get: (each) => fixed(each.reward) },
-      { title: "share of the gradient", number: true, get: (each) => (each.peer ? percent(shares.get(each.maker), 0) : percent(node.own_share, 0)) },
+      { title: "share of the gradient", number: true, get: (each) => percent(each.gradient, 0) },
     ];
     const past = node.held_out !== null && ["Its answers to held-out questions went from ", h("b", {}, percent(node.held_out_first)), " right to ", h("b", {}, percent(node.held_out)),
       node.blind !== null && ` (blind answers: ${percent(node.blind)})`, "."];
     if (!all && !past) { fill(this.gave, nothing("It has neither been evaluated nor trained on anything yet.")); return; }
     fill(this.gave, h("p", { class: "lead" }, past || "Not evaluated yet.", all > 0 && [" Of the ", h("b", {}, whole(all)), " rollouts it trained on, ", h("b", {}, `${whole(peers)} (${percent(peers / all, 0)})`), " were made by peers."]),
-      all ? listing("What the node trained on", "", columns, makers) : nothing("It has trained on nothing yet."),
+      all ? listing("What the node trained on", makers.length > MAKERS ? `Of ${makers.length} makers, those with most rollouts.` : "", columns, makers.slice(0, MAKERS)) : nothing("It has trained on nothing yet."),
       h("p", { class: "note" }, "This is what it took from peers, not what it would be without them. For that, run the same again with --peers 0 and compare the two."));
   }
 

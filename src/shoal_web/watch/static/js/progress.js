@@ -40,11 +40,11 @@ export class Progress {
       const all = await Promise.all(shown.map((run) => ask(`runs/${run}/curve`, { metric, by: "mean", smooth })));
       return { against: "rounds", series: all.flatMap((each, at) => each.series.map((one) => ({ ...one, name: runs.find((run) => run.id === shown[at])?.title ?? "" }))) };
     };
-    const [heldOut, reward, tasks, other] = await Promise.all([
+    const [heldOut, reward, tasks, other, graph] = await Promise.all([
       curve("eval/pass@1", 0, summary.kind === "swarm" ? [] : BASES), curve("reward/local", this.smooth),
-      ask(`runs/${id}/tasks`, { node: this.node }), curve(this.metric, this.smooth),
+      ask(`runs/${id}/tasks`, { node: this.node }), curve(this.metric, this.smooth), ask(`runs/${id}/graph`).catch(() => ({ edges: [] })), // a leaderboard without them is as good
     ]);
-    this.leaderboard(summary);
+    this.leaderboard(summary, graph.edges.filter((edge) => edge.peer));
     this.heldOut.note.textContent = heldOutNote(heldOut.series);
     drawCurves(this.heldOut, heldOut.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet.", against: heldOut.against });
     drawCurves(this.reward, reward.series, { what: "local reward", empty: "No round yet.", against: reward.against });
@@ -64,7 +64,8 @@ export class Progress {
     fill(this.nodeSelect, select("of", [["", "mean of nodes"], ...nodes.map((each) => [each, each])], this.node, (value) => { this.node = value; this.refresh(); }));
   }
 
-  leaderboard(summary) {
+  leaderboard(summary, edges) {
+    const given = (node) => edges.filter((edge) => edge.maker === node.name).reduce((sum, edge) => sum + (edge.gradient ?? 0), 0);
     const change = (node) => {
       if (node.held_out === null || node.held_out === node.held_out_first) return "";
       const by = 100 * (node.held_out - node.held_out_first);
@@ -80,7 +81,7 @@ export class Progress {
       { title: "above blind", key: "blind", number: true, get: (node) => points(node.held_out === null ? null : node.held_out - node.blind) },
       { title: "local reward", number: true, get: (node) => fixed(node.reward, 3) },
       { title: "from peers", key: "outside", number: true, get: (node) => percent(node.outside, 0) },
-      { title: "to peers", key: "outside", number: true, get: (node) => percent(node.given_share, 0) },
+      { title: "to peers", key: "outside", number: true, get: (node) => percent(given(node), 0) },
       { title: "shared", key: "shared", number: true, get: (node) => whole(node.shared) },
       { title: "taken", number: true, get: (node) => whole(node.taken) },
       { title: "peers took", key: "given", number: true, get: (node) => whole(node.given) },

@@ -39,19 +39,19 @@ export class Swarm {
     const [graph, refused] = await Promise.all([
       ask(`runs/${id}/graph`, { rounds: this.rounds }), own && askSpread(id, "rollouts/refused"),
     ]);
-    this.shapes.textContent = shapesTold(drawGraph(this.graph, graph, summary));
+    const edges = graph.edges.filter((edge) => edge.peer);
+    this.shapes.textContent = shapesTold(drawGraph(this.graph, edges, graph.more, summary));
     this.showAlarm(summary);
     this.showLink(summary.swarm);
-    this.showPeers(summary);
+    this.showPeers(summary.swarm, edges);
     if (!own) return;
     this.refused.element.hidden = !refused.series.length;
     drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "This run does not record refusals." });
     this.showDefence(summary);
   }
 
-  showAlarm({ attack, swarm }) {
+  showAlarm({ swarm }) {
     const words = [];
-    if (attack) words.push(`An experiment: the last ${attack.nodes} node${attack.nodes === 1 ? " is" : "s are"} hostile (${cut(attack.kind)}).`);
     const muted = swarm?.admission.peers.filter((peer) => peer.muted > 0).length ?? 0;
     if (muted) words.push(`${muted} peer${muted === 1 ? " is" : "s are"} muted for breaking rules.`);
     if (swarm?.faults) words.push(`${swarm.faults} errors of shoal itself: see its log.`);
@@ -73,10 +73,10 @@ export class Swarm {
     fill(this.link, h("table", {}, h("tbody", {}, facts.map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, value))))));
   }
 
-  showPeers({ swarm, gradient }) {
+  showPeers(swarm, edges) {
     this.peersCard.hidden = !swarm;
     if (!swarm) return;
-    const shares = new Map(gradient.map(({ maker, share }) => [maker, share]));
+    const shares = new Map(edges.map(({ maker, gradient }) => [maker, gradient]));
     const columns = [
       { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, fullName(peer.name, peer.display_name)) },
       { title: "is", get: (peer) => ({ human: "a person", program: "a program" })[peer.kind] ?? "a model" },
