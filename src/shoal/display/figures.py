@@ -47,13 +47,6 @@ def cells(row: Row, held_out: Sequence[float], arrow: str) -> dict[str, str]:
     }
 
 
-def spark(values: Sequence[float], highest: float) -> str:
-    """`values` as bars, from the lowest at 0 to the full height at `highest`."""
-    bars = "▁▂▃▄▅▆▇█"
-    scale = (len(bars) - 1) / highest if highest > 0 else 0.0
-    return "".join(bars[round(max(0.0, value) * scale)] for value in values)
-
-
 def short(number: float) -> str:
     """A positive number in at most four characters and a unit: 870, 8.7k, 87k, 8.7M."""
     for unit in ("", "k", "M"):
@@ -74,10 +67,6 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-HISTORY = 24
-"""Rounds whose rewards are kept."""
-
-
 class Progress:
     """How far a run has come."""
 
@@ -86,7 +75,6 @@ class Progress:
         self.nodes = list(nodes)
         self.round = 0
         self.last: dict[str, Row] = {}
-        self.rewards: dict[str, list[float]] = {}
         self.held_out: dict[str, list[float]] = {}
         """Held-out pass@1 of each node: the first and, if there are several, the last."""
         self._start = time.monotonic()
@@ -107,8 +95,6 @@ class Progress:
         if node not in self.nodes:
             self.nodes.append(node)
         self.last[node] = row
-        if is_number(reward := row.get("reward/local")):
-            self.rewards[node] = [*self.rewards.get(node, []), reward][-HISTORY:]
         if is_number(held_out := row.get("eval/pass@1")):
             self.held_out[node] = [*self.held_out.get(node, [])[:1], held_out]
 
@@ -117,12 +103,6 @@ class Progress:
         keys = {key for row in self.last.values() for key in row}
         values = {key: [row[key] for row in self.last.values() if is_number(row.get(key))] for key in keys}
         return {key: fmean(numbers) for key, numbers in values.items() if numbers}
-
-    def mean_rewards(self) -> list[float]:
-        """The mean over the nodes, in each of the last rounds."""
-        pasts = self.rewards.values()
-        longest = max(map(len, pasts), default=0)
-        return [fmean(past[-at] for past in pasts if len(past) >= at) for at in range(longest, 0, -1)]
 
     def mean_held_out(self) -> list[float]:
         known = self.held_out.values()

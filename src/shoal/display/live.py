@@ -4,7 +4,7 @@ It is redrawn in place. Each line fits the width; what the height has no room fo
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from threading import RLock
 from typing import Self
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.display.answers import print_before
-from shoal.display.figures import HISTORY, Progress, Row, cells, is_number, legend, spark
+from shoal.display.figures import Progress, Row, cells, is_number, legend
 from shoal.display.text import clip, paragraph, plain, print_paragraph, print_warning
 from shoal.runs.watcher import Watcher
 
@@ -93,18 +93,15 @@ class LiveDisplay(Watcher):
         styled = [*((line, "dim") for line in self._panel), (self._status, "cyan"), (self._note, "yellow")]
         notes = [paragraph(console, plain(*each), width, most=NOTE_LINES) for each in styled if each[0]]
         news = [line for note in notes for line in note]
-        course = 0 if ascii_only else HISTORY if width >= WIDE else COURSE
-        rows = node_rows(self._progress, course, "->" if ascii_only else "→")
-        columns = fitting_columns(rows, width)
-        meanings = paragraph(console, plain(legend(columns), "dim"), width)
+        table = NodeTable(self._progress, width, "->" if ascii_only else "→")
+        meanings = paragraph(console, plain(legend(table.widths), "dim"), width)
         room = height - 7 - len(news)  # gap, progress, gap, names of columns, mean, gap, and the cursor's line
         below: list[Table | Text] = []
         for part in (meanings, _example(self._example, width) if self._example else []):
-            if part and room - len(part) - 1 >= min(len(rows) - 1, FEW):
+            if part and room - len(part) - 1 >= min(len(table.rows), FEW):
                 below += [Text(), *part]
                 room -= len(part) + 1
-        table = node_table(rows, columns, width, max(1, room))
-        return [Text(), self._header(width), Text(), table, *below, Text(), *news]
+        return [Text(), self._header(width), Text(), table.shown(max(1, room)), *below, Text(), *news]
 
     def _header(self, width: int) -> Table | Text:
         progress = self._progress
@@ -121,81 +118,51 @@ class LiveDisplay(Watcher):
         return grid
 
 
-COLUMNS = {"reward": 6, "course": 0, "held-out": 11, "live": 4, "given": 5, "taken": 5, "pool": 4, "tok/s": 5}
-"""Behind the nodes' names, and the least width of each, so that columns stay where they are. `course`: the rewards of
-the last rounds, as bars."""
-LEFT_OUT = ("tok/s", "given", "pool", "course", "live", "taken", "held-out")
+COLUMNS = {"reward": 6, "held-out": 11, "live": 4, "given": 5, "taken": 5, "pool": 4, "tok/s": 5}
+"""Behind the nodes' names, and the least width of each, so that columns stay where they are."""
+LEFT_OUT = ("tok/s", "given", "pool", "live", "taken", "held-out")
 """What a narrow terminal does not show, this first."""
 GAP = 2
 NAME, SHORTEST = 24, 10
 """Columns of a node's name: at most, and what a longer one keeps where it is narrow."""
-COURSE = 8
-"""Rounds of the course in a terminal below `WIDE` columns; `HISTORY` in others."""
-WIDE = 100
-
-Rows = Mapping[str, Mapping[str, str]]
-"""The figures of each node by their columns. The last row is the mean over nodes."""
-MEAN = "\nmean"
-"""No node is called so."""
 
 
-def node_rows(progress: Progress, course: int, arrow: str) -> Rows:
-    """The rows of the table, with rewards of so many rounds as bars."""
-    highest = max((reward for past in progress.rewards.values() for reward in past), default=0.0)
+class NodeTable:
+    """The figures of all nodes and their mean, in the columns that have room."""
 
-    def row(figures: Row, held_out: Sequence[float], rewards: Sequence[float]) -> dict[str, str]:
-        bars = spark(rewards[-course:], highest).ljust(course) if course else ""
-        return cells(figures, held_out, arrow) | {"course": bars}
+    def __init__(self, progress: Progress, width: int, arrow: str) -> None:
+        self.rows = [
+            (clip(name, NAME), cells(progress.last.get(name, {}), progress.held_out.get(name, []), arrow))
+            for name in progress.nodes
+        ]
+        self.mean = cells(progress.mean_row(), progress.mean_held_out(), arrow)
+        figures = [self.mean, *(row for _, row in self.rows)]
+        self.widths = {name: max(least, *(len(row[name]) for row in figures)) for name, least in COLUMNS.items()}
+        longest = max((cell_len(name) for name, _ in self.rows), default=0)
+        for name in LEFT_OUT:
+            if self._room(width) >= min(longest, SHORTEST):
+                break
+            del self.widths[name]
+        self.name_width = max(4, min(longest, self._room(width)))
 
-    nodes = {
-        name: row(progress.last.get(name, {}), progress.held_out.get(name, []), progress.rewards.get(name, []))
-        for name in progress.nodes
-    }
-    return nodes | {MEAN: row(progress.mean_row(), progress.mean_held_out(), progress.mean_rewards())}
+    def _room(self, width: int) -> int:
+        """For names."""
+        return width - sum(GAP + each for each in self.widths.values())
 
-
-def column_width(rows: Rows, name: str) -> int:
-    return max(COLUMNS[name], *(len(row[name]) for row in rows.values()))
-
-
-def name_width(rows: Rows, columns: Sequence[str], width: int) -> int:
-    """The columns that are left for the nodes' names, up to the longest."""
-    longest = max((cell_len(clip(name, NAME)) for name in rows if name != MEAN), default=0)
-    return min(longest, width - sum(GAP + column_width(rows, name) for name in columns))
-
-
-def fitting_columns(rows: Rows, width: int) -> list[str]:
-    """The columns that have room beside the names."""
-    columns = [name for name in COLUMNS if column_width(rows, name)]
-    for left_out in LEFT_OUT:
-        if name_width(rows, columns, width) >= min(name_width(rows, [], width), SHORTEST):
-            break
-        columns = [name for name in columns if name != left_out]
-    return columns
-
-
-def node_table(rows: Rows, columns: Sequence[str], width: int, most: int) -> Table:
-    """The table with at most `most` nodes, or those that fit and a line that says how many do not."""
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("node", no_wrap=True, overflow="ellipsis", width=max(4, name_width(rows, columns, width)))
-    for name in columns:
-        is_course = name == "course"
-        table.add_column(
-            "" if is_course else name,
-            justify="left" if is_course else "right",
-            style="cyan" if is_course else None,
-            no_wrap=True,
-            width=column_width(rows, name),
-        )
-    nodes = [name for name in rows if name != MEAN]
-    shown = nodes if len(nodes) <= most else nodes[: max(1, most - 1)]
-    for node in shown:
-        table.add_row(plain(clip(node, NAME)), *(rows[node][name] for name in columns))
-    if len(shown) < len(nodes):
-        table.add_row(Text(f"{len(nodes) - len(shown)} more", "dim"))
-    if len(nodes) > 1:
-        table.add_row("mean", *(rows[MEAN][name] for name in columns), style="bold")
-    return table
+    def shown(self, most: int) -> Table:
+        """At most `most` nodes, or those that fit and a line that says how many do not."""
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+        table.add_column("node", no_wrap=True, overflow="ellipsis", width=self.name_width)
+        for name, width in self.widths.items():
+            table.add_column(name, justify="right", no_wrap=True, width=width)
+        shown = self.rows if len(self.rows) <= most else self.rows[: max(1, most - 1)]
+        for name, row in shown:
+            table.add_row(plain(name), *(row[each] for each in self.widths))
+        if len(shown) < len(self.rows):
+            table.add_row(Text(f"{len(self.rows) - len(shown)} more", "dim"))
+        if len(self.rows) > 1:
+            table.add_row("mean", *(self.mean[each] for each in self.widths), style="bold")
+        return table
 
 
 def _example(row: Row, width: int) -> list[Text]:

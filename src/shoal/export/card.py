@@ -21,7 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineMod
 from shoal import __version__
 from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.evaluation.pass_at_k import Estimate
-from shoal.export.story import Maker, Story
+from shoal.export.story import Story
 from shoal.policy.fetch import is_intact
 from shoal.policy.named import NAMED, NamedModel
 from shoal.untrusted import encodable, printable, read_regular
@@ -95,21 +95,13 @@ def _known_licence(value: object) -> str:
     return value if isinstance(value, str) and re.fullmatch(r"[a-z0-9][a-z0-9.\-]{0,39}", value) else ""
 
 
-def card_of(
-    story: Story | None,
-    origin: Origin,
-    name: str,
-    library: Library,
-    sees: bool = False,
-) -> str:
-    """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model. `sees`:
-    whether it is shown pictures."""
+def card_of(story: Story | None, origin: Origin, name: str, library: Library) -> str:
+    """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model."""
     tags = ["shoal", *(["reinforcement-learning", "grpo"] if story else []), *(["gguf"] if library == "gguf" else [])]
     data = ModelCardData(
         license=origin.licence or None,
         base_model=origin.hub or None,
         library_name=library if library != "gguf" else None,
-        pipeline_tag="image-text-to-text" if sees else "text-generation",
         tags=tags,
     )
     licence = f"Licence of the {'base' if story else 'model'}: " + (
@@ -163,7 +155,6 @@ def _figures(story: Story) -> Iterator[str]:
         yield "It was not measured."
         return
     first, last = story.rounds
-    samples = int(story.config.evaluation.samples)
     if first == last:
         yield f"It was not measured after round {first}."
         return
@@ -175,22 +166,21 @@ def _figures(story: Story) -> Iterator[str]:
         rows.append(["*answers that ignore the question*", "", "", f"{story.blind:.3f}"])
     yield _table(["tasks", "questions", f"round {first}", f"round {last}"], rows)
     yield (
-        f"Right answers to questions that no node trains on, {samples} for each question at temperature "
-        f"{story.config.policy.temperature:g}, with 95 % Wilson intervals over questions. Scored by the "
+        f"Right answers to questions that no node trains on, {story.config.evaluation.samples} for each question at "
+        f"temperature {story.config.policy.temperature:g}, with 95 % Wilson intervals over questions. Scored by the "
         "tasks' own verifier."
     )
 
 
-def _swarm(own: int, makers: Sequence[Maker]) -> Iterator[str]:
+def _swarm(own: int, makers: Sequence[tuple[str, int, float]]) -> Iterator[str]:
     if not makers:
         yield f"Nothing: it learned from {own} rollouts of its own alone."
         return
-    rest = makers[MAKERS:]
-    rows = [[escaped(maker.name), str(maker.rollouts), f"{maker.share:.1%}"] for maker in makers[:MAKERS]]
-    if rest:
-        count, share = sum(maker.rollouts for maker in rest), sum(maker.share for maker in rest)
+    rows = [[escaped(name), str(rollouts), f"{share:.1%}"] for name, rollouts, share in makers[:MAKERS]]
+    if rest := makers[MAKERS:]:
+        count, share = sum(rollouts for _, rollouts, _ in rest), sum(share for *_, share in rest)
         rows.append([f"*{len(rest)} others*", str(count), f"{share:.1%}"])
-    total = sum(maker.rollouts for maker in makers)
+    total = sum(rollouts for _, rollouts, _ in makers)
     yield f"It learned from {own} rollouts of its own and {total} of {len(makers)} other node{'s' * (len(makers) > 1)}."
     yield _table(["from", "rollouts", "share of the gradient"], rows)
 

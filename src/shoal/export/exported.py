@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Final, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig
 
-from shoal.errors import UserError, in_brief
+from shoal.errors import UserError
 from shoal.export.card import Library, Origin, card_of, origin_of
 from shoal.export.story import Source, Story, public_name, story_of
 from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
-from shoal.policy.loading import LanguageModel, load, source_of
-from shoal.policy.pictures import FAMILIES
+from shoal.policy.loading import LanguageModel, load
 from shoal.untrusted import parse_json, read_regular
 
 CARD: Final = "README.md"
@@ -53,9 +50,8 @@ class Exported:
             return public_name(self.source.model).removesuffix(".gguf")
         return f"{self.story.base.rpartition('/')[2].removesuffix('.gguf')}-shoal"
 
-    def card(self, library: Library, sees: bool = False) -> str:
-        """`sees`: whether the model is shown pictures."""
-        return card_of(self.story, self.origin, self.name, library, sees)
+    def card(self, library: Library) -> str:
+        return card_of(self.story, self.origin, self.name, library)
 
     def load(self) -> LanguageModel:
         """The whole model; adapters are added to the weights of their base."""
@@ -67,37 +63,15 @@ class Exported:
         """Writes the model and its card. `base`: what the adapters' own settings are to name, if another than now."""
         here = Path(self.source.model)
         if self.as_adapters:
-            _check_adapters(here)
             for file in ADAPTER_FILES:
                 shutil.copyfile(here / file, folder / file)
             if base:
                 _rename_base(folder / ADAPTER_CONFIG, base)
-            sees = _sees(base_name(here))
         else:
             lm = self.load()
             self.say("writing the model")
             lm.save(folder)
-            sees = lm.vision is not None
-        (folder / CARD).write_text(self.card("peft" if self.as_adapters else "transformers", sees), encoding="utf-8")
-
-
-def _sees(model: str) -> bool:
-    """Whether a model is shown pictures, by its configuration."""
-    try:
-        name, options = source_of(model)
-        return AutoConfig.from_pretrained(name, **options).model_type in FAMILIES
-    except (UserError, OSError, ValueError):  # it is gone, or of a kind that is not known here
-        return False
-
-
-def _check_adapters(folder: Path) -> None:
-    """Raises `UserError` for adapters that nobody could load."""
-    weights = folder / ADAPTER_FILES[1]
-    try:
-        with safe_open(weights, "pt"):
-            pass
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"the adapters in '{folder}' cannot be read: {in_brief(error)}") from error
+        (folder / CARD).write_text(self.card("peft" if self.as_adapters else "transformers"), encoding="utf-8")
 
 
 def _rename_base(file: Path, base: str) -> None:

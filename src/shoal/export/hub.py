@@ -16,12 +16,7 @@ from typing import Final, Self
 import httpx2
 import huggingface_hub
 from huggingface_hub import HfApi
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 from shoal.errors import UserError, in_brief
 from shoal.export.exported import Exported
@@ -43,8 +38,8 @@ class HubTarget:
 
     @classmethod
     def find(cls, name: str, public: bool) -> Self:
-        """Raises `UserError` if the name is none, the user is not logged in, the repository holds files, or it is
-        empty and its visibility is not the one that `public` asks for."""
+        """Raises `UserError` if the name is none, the user is not logged in, or the repository holds files or is not
+        as public as it should be."""
         api = HfApi()
         with hub_errors(name, api):
             if huggingface_hub.get_token() is None:
@@ -55,11 +50,9 @@ class HubTarget:
                 there = api.model_info(name)
             except RepositoryNotFoundError:
                 return cls(api, name, public)
-        if {file.rfilename for file in there.siblings or ()} - EMPTY:
-            raise UserError(f"{name} is on the Hub already and is not overwritten: choose another name")
-        if public == there.private:
-            kind, other = ("private", "leave out") if there.private else ("public", "add")
-            raise UserError(f"{name} is on the Hub already, empty and {kind}: {other} --public, or choose another name")
+        if public == there.private or {file.rfilename for file in there.siblings or ()} - EMPTY:
+            kind = "private" if there.private else "public"
+            raise UserError(f"{name} is on the Hub already ({kind}) and is not overwritten: choose another name")
         return cls(api, name, public)
 
     @property

@@ -4,7 +4,7 @@ measured.
     source = source_of_export("runs/one")     # the best node of its last checkpoint; also RUN/node-2, or any model
     story = story_of(source)
     story.held_out          # [Measured("", 96, before, after), ...]; "" stands for all tasks
-    story.makers            # [Maker("node-2", 144, 0.48), ...]
+    story.makers            # [("node-2", 144, 0.48), ...]
 
 A run's folder may come from a stranger: its files are read within limits, and no code that its settings name runs.
 """
@@ -86,16 +86,6 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Maker:
-    """Somebody whose rollouts the node learned from."""
-
-    name: str
-    rollouts: int
-    share: float
-    """Of the update's gradient, a mean over rounds."""
-
-
-@dataclass(frozen=True)
 class Story:
     """How a model came to be."""
 
@@ -110,8 +100,8 @@ class Story:
     blind: float | None
     own: int
     """Own rollouts that it learned from."""
-    makers: Sequence[Maker]
-    """The others, the largest share first."""
+    makers: Sequence[tuple[str, int, float]]
+    """The others: name, rollouts and share of the gradient (a mean over rounds), the largest share first."""
     joined: bool
     """Whether it was a node of a swarm of many machines."""
 
@@ -146,7 +136,7 @@ def story_of(source: Source) -> Story | None:
         held_out=_measured(asked[0], asked[-1], config) if asked else [],
         blind=asked[-1].get("eval/blind") if asked else None,
         own=own,
-        makers=[Maker(name, count, share) for name, count, share in makers],
+        makers=makers,
         joined=not re.fullmatch(r"node-\d{1,6}", source.node),
     )
 

@@ -21,13 +21,6 @@ def check_folder(out: Path) -> None:
             raise UserError(f"'{out}' is {'not empty' if out.is_dir() else 'a file'}: choose another folder")
 
 
-def check_files(files: list[Path]) -> None:
-    """Raises `UserError` if one of `files` exists."""
-    for file in files:
-        if file.exists():
-            raise UserError(f"'{file}' exists and is not overwritten: choose another name")
-
-
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
     """A folder that becomes `out` if the block does not raise, and vanishes if it does. Raises `UserError`."""
@@ -36,17 +29,6 @@ def new_folder(out: Path) -> Iterator[Path]:
         keep(scratch)
         check_folder(out)  # meanwhile somebody may have written there
         scratch.replace(out)
-
-
-@contextmanager
-def new_files(files: list[Path]) -> Iterator[Path]:
-    """A folder whose files become `files`, which have the same names. Raises `UserError`."""
-    with scratch_beside(files[0]) as scratch:
-        yield scratch
-        keep(scratch)
-        check_files(files)
-        for file in reversed(files):
-            (scratch / file.name).replace(file)
 
 
 def keep(scratch: Path) -> None:

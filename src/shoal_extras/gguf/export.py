@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.errors import UserError
 from shoal.export.exported import Exported
-from shoal.export.writing import check_files, new_files
+from shoal.export.writing import keep, scratch_beside
 from shoal.policy.loading import LanguageModel, display_name
 from shoal.policy.template import chat_template
 from shoal.untrusted import printable
@@ -44,7 +44,7 @@ class GGUFTarget:
         if said and said[1].upper() not in KINDS:
             raise UserError(f"GGUF files are not written as {said[1]}: choose from {', '.join(KINDS)}")
         target = cls(out, KINDS[said[1].upper()] if said else DEFAULT_KIND)
-        check_files(target.files)
+        target.check()
         return target
 
     @property
@@ -52,14 +52,24 @@ class GGUFTarget:
         """The file and its card."""
         return [self.out, self.out.with_suffix(".md")]
 
+    def check(self) -> None:
+        """Raises `UserError` if one of the files exists."""
+        for file in self.files:
+            if file.exists():
+                raise UserError(f"'{file}' exists and is not overwritten: choose another name")
+
     def write(self, model: Exported) -> list[str]:
         """Adapters are added to the weights of their base."""
         lm = model.load()
         model.say(f"writing {self.out} ({self.kind.name})")
-        with new_files(self.files) as scratch:
+        with scratch_beside(self.out) as scratch:
             file, card = (scratch / path.name for path in self.files)
             card.write_text(model.card("gguf"), encoding="utf-8")
             write_gguf(lm, file, self.kind, model.name)
+            keep(scratch)
+            self.check()  # meanwhile somebody may have written there
+            card.replace(self.files[1])
+            file.replace(self.out)
         return [str(path) for path in self.files]
 
 

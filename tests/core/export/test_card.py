@@ -112,7 +112,7 @@ def test_what_strangers_and_settings_say_is_no_markup(tmp_path: Path) -> None:
     task = {"name": "gcd", "system_prompt": f"```\n{EVIL}"}
     run = make_run(tmp_path / "run", {"node-1": 1, EVIL: 2}, tasks={"sources": [task]}, policy={"model": [f"x{EVIL}"]})
     card = card_of(story(run), Origin(), f"me {EVIL}", "peft")
-    assert set(yaml.safe_load(card.split("---\n")[1])) == {"library_name", "pipeline_tag", "tags"}
+    assert set(yaml.safe_load(card.split("---\n")[1])) == {"library_name", "tags"}
     shown = html(card)
     assert "<script" not in shown
     assert "evil" not in "".join(part.split(">")[0] for part in shown.split("<a ")[1:])
@@ -142,8 +142,6 @@ def test_no_path_or_address_of_this_machine_is_in_it(tmp_path: Path) -> None:
         evaluation={"questions": 48, "samples": 1, "judges": ["http://judge.example.org:1#key"]},
     )
     card = card_of(story(run), Origin(), "x", "transformers")
-    assert "pipeline_tag: text-generation" in card
-    assert "pipeline_tag: image-text-to-text" in card_of(story(run), Origin(), "x", "transformers", sees=True)
     assert "my-model" in card
     assert "own.py:score" in card
     assert "--allow-code" in card

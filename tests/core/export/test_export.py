@@ -135,16 +135,6 @@ def test_adapters_stay_adapters_unless_merged(tmp_path: Path, capsys: pytest.Cap
     load(str(tmp_path / "merged"), CPU.device)
 
 
-def test_a_model_that_sees_says_so_as_a_whole_and_as_adapters(tmp_path: Path) -> None:
-    lm = load("guppy-eye", CPU.device)
-    add_adapters(lm, rank=2, seed=0).save(tmp_path / "adapters")
-    for source in ("guppy-eye", str(tmp_path / "adapters")):
-        out = tmp_path / f"of-{Path(source).name}"
-        assert main(["export", source, "--to", str(out)]) == 0
-        assert "pipeline_tag: image-text-to-text\n" in (out / "README.md").read_text()
-    assert load(str(tmp_path / "of-guppy-eye"), CPU.device).vision is not None
-
-
 def test_adapters_on_the_hub_name_their_base_there(tmp_path: Path) -> None:
     file = tmp_path / "adapter_config.json"
     file.write_text(json.dumps({"base_model_name_or_path": "/home/me/model", "r": 2}))
