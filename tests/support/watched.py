@@ -32,7 +32,7 @@ HOSTILE = [
 """What strangers may write where they may write anything."""
 
 
-FLOW = {"messages": 0, "bytes": 0, "messages_per_second": 0.0, "bytes_per_second": 0.0, "overflow": 0}
+FLOW = {"messages": 0, "bytes": 0, "overflow": 0}
 STATUS: dict[str, Any] = {
     **{
         "time": 1e9,

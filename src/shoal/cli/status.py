@@ -118,8 +118,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
 
 
 def _flow(flow: Mapping[str, Any]) -> str:
-    rates = f"{flow['messages_per_second']:.1f}/s ({size(flow['bytes_per_second'])}/s)"
-    return f"{flow['messages']} ({size(flow['bytes'])}), {rates}; {flow['overflow']} replaced by newer ones"
+    return f"{flow['messages']} ({size(flow['bytes'])}); {flow['overflow']} replaced by newer ones"
 
 
 def peers(known: Sequence[Mapping[str, Any]], shares: Mapping[str, float], now: float) -> Table:

@@ -63,10 +63,8 @@ def in_one_line(invitation: Invitation, is_new: bool, does: str) -> str:
     host = f"{entry.host} (key {entry.key[:DIGITS]}, {'new' if is_new else 'known'})"
     judges = f"; judge: {', '.join(map(_judge, entry.judges))}" if entry.judges else ""
     kind = "private swarm" if invitation.secret else "swarm"
-    tasks = f"{entry.tasks or YOURS}"
-    if entry.tasks and entry.tasks.needs:
-        tasks += f" (needs {', '.join(entry.tasks.needs)})"
-    return f"{does} the {kind} {entry.swarm} of {host}: connects to {', '.join(entry.relays)}{judges}; tasks: {tasks}"
+    where = ", ".join(entry.relays)
+    return f"{does} the {kind} {entry.swarm} of {host}: connects to {where}{judges}; tasks: {entry.tasks or YOURS}"
 
 
 def _opened(words: Sequence[str]) -> tuple[Invitation, bool]:
@@ -122,7 +120,6 @@ def described(invitation: Invitation, is_new: bool) -> Group:
     if entry.certificate:
         row("certificate", f"SHA-256 {entry.certificate}")
     row("tasks", str(entry.tasks or YOURS))
-    row("needs", *(entry.tasks.needs if entry.tasks else ()))
     row("relays", *entry.relays)
     row("judges", *(_judge(address) for address in entry.judges))
     row("rules", *entry.rules)

@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Self
@@ -149,35 +150,36 @@ def write_new(path: Path, data: bytes) -> None:
     """
     if path.is_dir():
         raise UserError(f"{path} is a folder: name a file")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(temporary, data)
+    with _written_beside(path, data) as temporary:
         try:
             os.link(temporary, path)  # unlike a rename it never replaces
         except FileExistsError:
             raise
         except OSError:  # a disk without links
             _write(path, data)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Replaces the file by one that only its owner may read, in one step. Raises `UserError`."""
+    with _written_beside(path, data) as temporary:
+        temporary.replace(path)
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
+    """A file with `data` in the folder of `path`, for as long as the block. Raises `UserError` if anything fails, but
+    for a file that is there already."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(temporary, data)
+        yield temporary
     except FileExistsError:
         raise
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         with contextlib.suppress(OSError):  # it would hide the error before it
-            temporary.unlink()
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Replaces the file by one that only its owner may read, in one step. Raises `UserError`."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        _write(temporary, data)
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
             temporary.unlink()
 
 

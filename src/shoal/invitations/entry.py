@@ -21,7 +21,6 @@ from shoal.config.judge_address import parse_judge_address
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
-from shoal.tasks.create import extras_of
 from shoal.tasks.suites import specs_of
 from shoal.transports.base import check_name
 from shoal.transports.zenoh.session import parse_endpoint
@@ -59,11 +58,6 @@ class EntryTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def settings(self) -> dict[str, Any]:
         """All settings of `[tasks]` that say what is asked, so that nothing else is mixed in."""
         return {**msgspec.to_builtins(self), "sources": []}
-
-    @property
-    def needs(self) -> list[str]:
-        """What has to be installed for them, as pip calls it: `shoal[code]`. Raises `UserError` for unknown tasks."""
-        return extras_of(specs_of(TasksConfig.model_validate(self.settings)))
 
     def __str__(self) -> str:
         more = ", ".join(self.only)

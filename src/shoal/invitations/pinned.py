@@ -8,12 +8,8 @@ and kept if it has that fingerprint. From then on the node trusts this certifica
 Names of swarms are not unique. From the first time that a name is joined, it belongs to its host's key.
 """
 
-import contextlib
 import hashlib
-import queue
-import socket
 import ssl
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +50,7 @@ def remember(entry: Entry) -> None:
     """From now on the entry's name belongs to its host. Raises `UserError`."""
     known = known_swarms() | {entry.name: entry.key}
     lines = "".join(f"{name} {key}\n" for name, key in sorted(known.items()))
-    _write(identity_path().with_name(KNOWN), lines.encode())
+    replace(identity_path().with_name(KNOWN), lines.encode())
 
 
 def kept(invitation: Invitation) -> dict[str, str]:
@@ -68,7 +64,7 @@ def kept(invitation: Invitation) -> dict[str, str]:
     if entry.certificate:
         path = folder / f"{name}-{entry.certificate[:16]}.pem"
         if _fingerprint_in(path) != entry.certificate:
-            _write(path, ssl.DER_cert_to_PEM_cert(_fetched(entry, PATIENCE)).encode())
+            replace(path, ssl.DER_cert_to_PEM_cert(_fetched(entry, PATIENCE)).encode())
         found["tls"] = str(path)
     if secret:
         path, data = folder / f"{name}.secret", f"{secret}\n".encode()
@@ -77,7 +73,7 @@ def kept(invitation: Invitation) -> dict[str, str]:
                 f"this invitation has another secret than the one that you have for '{entry.name}', and hosts do not "
                 f"sign secrets: ask the host; if it has a new one, delete {path}"
             )
-        _write(path, data)
+        replace(path, data)
         found["secret_file"] = str(path)
     return found
 
@@ -104,25 +100,9 @@ def _fetched(entry: Entry, patience: float) -> bytes:
 def shown_certificate(endpoint: str, patience: float) -> bytes | None:
     """The certificate (DER) that a relay shows, whatever it is; None if there is none within `patience` seconds."""
     host, _, port = parse_endpoint(endpoint).partition("/")[2].rpartition(":")
-    box: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-
-    def fetch() -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the fingerprint decides
-        found = None
-        with (
-            contextlib.suppress(OSError, ValueError),
-            socket.create_connection((host.strip("[]"), int(port)), patience) as plain,
-            context.wrap_socket(plain, server_hostname=host.strip("[]")) as link,
-        ):
-            found = link.getpeercert(binary_form=True)
-        box.put(found)
-
-    # A thread that a relay holds up is left behind.
-    threading.Thread(target=fetch, daemon=True).start()
     try:
-        return box.get(timeout=patience)
-    except queue.Empty:
+        return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=patience))
+    except (OSError, ValueError):
         return None
 
 
@@ -132,11 +112,3 @@ def _fingerprint_in(path: Path) -> str:
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(read_regular(path, MAX_BYTES).decode())).hexdigest()
     except (OSError, ValueError):
         return ""
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-    replace(path, data)

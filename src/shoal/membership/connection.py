@@ -28,7 +28,6 @@ from shoal.admission.limits import AdmissionLimits
 from shoal.admission.peers import Differing
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity, name_of
-from shoal.membership.meter import Meter
 from shoal.membership.notices import NoticeReader
 from shoal.membership.settings import secret_of
 from shoal.policy.control import ControlText
@@ -81,9 +80,9 @@ class SwarmConnection:
         self._notices = NoticeReader(self.swarm, self.secret, on_notice) if on_notice else None
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
         self._told: Newest[bytes] = Newest(1)
-        self._sent, self._received = Meter(), Meter()
+        self._sent, self._received = Counter(messages=0, bytes=0), Counter(messages=0, bytes=0)
         self._dropped: Counter[str] = Counter()
-        self._lock = threading.Lock()  # for `_dropped`
+        self._lock = threading.Lock()  # for what is counted
         self._alone_since: float | None = time.time()
         self._closed = threading.Event()
         context = TransportContext(
@@ -188,8 +187,8 @@ class SwarmConnection:
             "silo_since": self._alone_since,
             "note": "; ".join(filter(None, (here.warning or alone, self.admission.differing.line))),
             "warning": here.warning,
-            "sent": {**self._sent.status(), "overflow": self._outbox.lost},
-            "received": {**self._received.status(), "overflow": self._intake.lost},
+            "sent": {**self._sent, "overflow": self._outbox.lost},
+            "received": {**self._received, "overflow": self._intake.lost},
             "dropped": dict(self.dropped),
             "faults": self.faults,
             "first_fault": self.transport.first_fault,
@@ -237,7 +236,7 @@ class SwarmConnection:
                 self._try("sending a notice", self._publish, "notices", notice)
 
     def _send_rollout(self, rollout: Rollout) -> None:
-        self._sent.count(self._publish("rollouts", self._seal(rollout)))
+        self._count(self._sent, self._publish("rollouts", self._seal(rollout)))
 
     def _publish(self, channel: Channel, data: bytes) -> int:
         """Encrypts and publishes a message; how many bytes it has."""
@@ -251,7 +250,7 @@ class SwarmConnection:
             if self._notices:
                 self._notices.put(address, data)
             return
-        self._received.count(len(data))
+        self._count(self._received, len(data))
         reason, plain = "size", None
         if len(data) <= self._max_bytes:
             reason, plain = "secret", self.secret.unlock(key_of(self._prefix, channel, address), data)
@@ -260,6 +259,10 @@ class SwarmConnection:
         else:
             with self._lock:
                 self._dropped[reason] += 1
+
+    def _count(self, flow: Counter[str], size: int) -> None:
+        with self._lock:
+            flow.update(messages=1, bytes=size)
 
     def _admitted(self, id: str, scored: Scored) -> None:
         if scored.may_teach:

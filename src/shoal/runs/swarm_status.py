@@ -40,8 +40,6 @@ class Flow(msgspec.Struct):
 
     messages: Count
     bytes: Count
-    messages_per_second: Number
-    bytes_per_second: Number
     overflow: Count
 
 
@@ -125,9 +123,8 @@ def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
     parts = [
         f"swarm {status['swarm']} as {status['name']}: {status['peers']} peer{'s' * (status['peers'] != 1)}"
         + (f", listening to {len(status['neighbours'])}" if status["neighbours"] else ""),
-        f"in {received['messages_per_second']:.1f}/s ({size(received['bytes_per_second'])}/s), "
-        f"out {sent['messages_per_second']:.1f}/s; {status['admission']['admitted']} admitted"
-        + (f", refused: {refused}" if refused else ""),
+        f"in {received['messages']} ({size(received['bytes'])}), out {sent['messages']} ({size(sent['bytes'])}); "
+        f"{status['admission']['admitted']} admitted" + (f", refused: {refused}" if refused else ""),
     ]
     if share is not None:
         parts.append(f"{share:.0%} of this round's gradient came from other nodes")

@@ -11,7 +11,7 @@ depend on the task's parameters and on the form of answers alone, so all nodes s
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from shoal.config.answer_form import in_form
@@ -84,12 +84,6 @@ def create_task(spec: TaskSpec) -> Task:
     if isinstance(task, EnvironmentTask) and spec.form:
         raise UserError(f"task {spec.name!r} answers back: it reads whole turns, so leave `answer` and `examples` out")
     return task
-
-
-def extras_of(specs: Iterable[TaskSpec]) -> list[str]:
-    """What has to be installed for these tasks beside shoal itself, as pip calls it: `shoal[code]`."""
-    entries = [offered(GROUP)[spec.name] for spec in specs if spec.name in offered(GROUP)]
-    return sorted({f"{entry.dist.name}[{','.join(entry.extras)}]" for entry in entries if entry.dist and entry.extras})
 
 
 def _maker(name: str) -> Callable[..., Task]:

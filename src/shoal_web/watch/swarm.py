@@ -1,4 +1,4 @@
-"""A live swarm as a source: what its nodes say of their rounds, heard without joining (`shoal.membership.listener`).
+"""A live swarm as a source: what its nodes say of their rounds, heard without joining (`shoal_web.watch.listener`).
 
 What is heard is kept while a page is open, bounded whoever speaks (`shoal_web.registry`). Curves go by time, not by
 rounds: this machine knows when a notice came, and the round is a stranger's word. Nothing that a node says decides
@@ -19,11 +19,11 @@ import numpy as np
 from shoal.config.display_name import harmless
 from shoal.config.load import make_config
 from shoal.identity.secret import OPEN, Secret
-from shoal.membership.listener import Listener
 from shoal.membership.settings import check_network, secret_of
 from shoal.transports.zenoh.session import TransportOptions, options_of
 from shoal.wire.notices import Notice
 from shoal_web.registry import Registry
+from shoal_web.watch.listener import Listener
 from shoal_web.watch.metrics import Course, Curve, binned, points_of, trailing
 from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source, TaskQuery
 

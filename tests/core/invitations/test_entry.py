@@ -12,7 +12,6 @@ from swarm_entries import KEY, NOW, entry, signed, signed_badly
 
 from shoal.config.answer_form import FORMS
 from shoal.config.load import make_config
-from shoal.config.tasks import TaskSpec
 from shoal.identity.keys import Identity
 from shoal.invitations.entry import DAY, DOMAIN, LONGEST, BadEntry, Entry, EntryTasks
 from shoal.invitations.invitation import AHEAD, Invitation, read_invitation, sign_entry, written
@@ -146,10 +145,3 @@ def test_forms_of_answers_are_those_of_the_settings() -> None:
         assert read_invitation(signed_badly(HOST, tasks=EntryTasks("pond", answer=form)), NOW)  # type: ignore[arg-type]
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"suite": "pond", "answer": "(.+)"}, EntryTasks)
-
-
-def test_tasks_say_what_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert EntryTasks("reef").needs == []
-    specs = [TaskSpec(name=name) for name in ("drawings", "count_dots", "chain_sum")]
-    monkeypatch.setattr("shoal.invitations.entry.specs_of", lambda config: specs)
-    assert EntryTasks("reef").needs == ["shoal[drawings]"]

@@ -20,11 +20,11 @@ from test_relay import Authority
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
-from shoal.membership.listener import Listener
 from shoal.runs.folder import read_metrics
 from shoal.runs.join import LearnerConnection
 from shoal.transports.zenoh.session import TransportOptions, open_session
 from shoal.wire.notices import Notice
+from shoal_web.watch.listener import Listener
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

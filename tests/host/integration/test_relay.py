@@ -18,7 +18,6 @@ import zenoh
 from test_network import MakeLink, free_port, make_link, until
 
 from shoal.errors import UserError
-from shoal.membership.listener import Listener
 from shoal.transports.zenoh.session import (
     MAX_MESSAGE,
     TransportOptions,
@@ -29,6 +28,7 @@ from shoal.transports.zenoh.session import (
 )
 from shoal_host.relay.command import HELP, LISTEN, add_arguments, command
 from shoal_host.relay.relay import RelayOptions, relay_config
+from shoal_web.watch.listener import Listener
 
 __all__ = ["make_link"]
 

@@ -62,7 +62,7 @@ export class Swarm {
   showLink(swarm) {
     this.linkCard.hidden = !swarm;
     if (!swarm) return;
-    const flow = (meter) => `${fixed(meter.messages_per_second, 1)}/s, ${bytes(meter.bytes_per_second)}/s; ${whole(meter.messages)} in all`;
+    const flow = (meter) => `${whole(meter.messages)} (${bytes(meter.bytes)})`;
     const state = !swarm.running ? `not running: last seen ${span(swarm.age)} ago` : swarm.note || `connected, ${swarm.links} link${swarm.links === 1 ? "" : "s"}`;
     const facts = [
       ["node", fullName(swarm.name, swarm.display_name)], ["swarm", h("span", {}, name(swarm.swarm), swarm.private ? " (private)" : "")], ["state", cut(state, 200)],
