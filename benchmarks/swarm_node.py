@@ -113,7 +113,7 @@ def live(spec: Spec) -> None:
     process = psutil.Process()
     result: dict[str, Any] = {"name": maker.name, "shared": {}, "got": got, "rounds": [], "memory": []}
     time.sleep(max(0.0, spec.start - time.time()))
-    result["neighbours"] = [one["name"] for one in link.status()["neighbours"]]
+    result["neighbours"] = link.status()["neighbours"]
     time.sleep(Random(spec.key).random() / spec.rate)  # not all at once
     round, end, heard, sampled = 0, spec.start + spec.seconds, counts[0], time.time()
     made = rollout_of(maker, 1, spec.words)

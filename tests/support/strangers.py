@@ -32,7 +32,6 @@ from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.membership.connection import SwarmConnection
 from shoal.rollout import Completion, Question, Rollout, Scored
-from shoal.runs.join import LearnerConnection
 from shoal.runs.swarm_status import STATUS
 from shoal.tasks import Tasks
 from shoal.transports.zenoh.key_expressions import Keys
@@ -273,7 +272,7 @@ class Reef:
             self._stack.enter_context(relay(self.where))
         config = config_of(self.where)
         limits = dataclasses.replace(AdmissionLimits.of(config), **self.limits)
-        self.node = self._stack.enter_context(closing(LearnerConnection(config, Identity.generate(), limits=limits)))
+        self.node = self._stack.enter_context(closing(SwarmConnection(config, Identity.generate(), limits=limits)))
         self.honest = self._stack.enter_context(closing(Honest(self.peer_at or self.where)))
         self.session = self._stack.enter_context(open_session(TransportOptions(connect=(self.where,))))
         self._offer()

@@ -137,11 +137,6 @@ class Admission:
             self._blame(claim, refusal.reason)
             return None, spent()
 
-    def known_keys(self) -> list[bytes]:
-        """The keys of peers that have signed something."""
-        with self._lock:
-            return list(self.peers.by_key)
-
     def save(self, folder: Path) -> None:
         with self._lock:
             state = {"refused": self.refused, "admitted": self.admitted, "peers": self.peers.state()}

@@ -27,7 +27,7 @@ from shoal.admission.intake import Intake
 from shoal.admission.limits import AdmissionLimits
 from shoal.admission.peers import Differing
 from shoal.config.settings import Config
-from shoal.identity.keys import Identity, name_of
+from shoal.identity.keys import Identity
 from shoal.membership.notices import NoticeReader
 from shoal.membership.settings import secret_of
 from shoal.policy.control import ControlText
@@ -166,7 +166,8 @@ class SwarmConnection:
         self.admission.load(folder)
 
     def status(self) -> dict[str, Any]:
-        """The state of connection and admission as plain data. Times are seconds since 1970."""
+        """The state of connection and admission as plain data. Times are seconds since 1970. Neighbours are addresses:
+        ids or, in a private swarm, hashes."""
         here = self._look()
         reason = here.trouble or (
             "nobody with this secret is heard" if self.secret.private else "nobody else is in this swarm yet"
@@ -180,7 +181,7 @@ class SwarmConnection:
             "id": self.identity.id,
             "name": self.identity.name,
             "peers": here.peers,
-            "neighbours": self._named(here.neighbours),
+            "neighbours": list(here.neighbours),
             "wanted": here.wanted,
             "links": here.links,
             "silo": self._alone_since is not None,
@@ -276,15 +277,6 @@ class SwarmConnection:
         elif self._alone_since is None:
             self._alone_since = time.time()
         return here
-
-    def _named(self, addresses: Sequence[str]) -> list[dict[str, str]]:
-        """Ids and names of the nodes with these addresses, as far as they are known: those of a private swarm say
-        nothing until a node has sent something."""
-        ids = addresses
-        if self.secret.private:
-            known = {self.secret.address(key.hex()): key.hex() for key in self.admission.known_keys()}
-            ids = [known.get(address, "") for address in addresses]
-        return [{"id": id, "name": name_of(bytes.fromhex(id)) if id else "unknown"} for id in ids]
 
     def _try(self, doing: str, work: Callable[..., object], *arguments: Any) -> None:
         try:

@@ -4,14 +4,11 @@ answers."""
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from shoal.admission.limits import AdmissionLimits
-from shoal.config.judge_address import parse_judge_address
 from shoal.config.own_code import call_offered, offered
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
-from shoal.membership import settings
 from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import public_name
 from shoal.protocols import Policy
@@ -42,8 +39,6 @@ class LearnerConnection(SwarmConnection):
         config: Config,
         identity: Identity,
         rewards: Combined | None = None,
-        limits: AdmissionLimits | None = None,
-        neighbours: int | None = None,
         waits: bool = False,
     ) -> None:
         """`rewards`: what answers are rewarded by, if not by the verifier alone; the caller closes it. `waits`: nothing
@@ -57,8 +52,6 @@ class LearnerConnection(SwarmConnection):
             kind="program" if is_endpoint(policy.model[0]) else "model",
             model=model,
             rewards=rewards,
-            limits=limits,
-            neighbours=neighbours,
             waits=waits,
         )
         self.judges = make_judges(
@@ -83,10 +76,3 @@ def make_judges(addresses: Sequence[str], identity: Identity, **said: Any) -> Ju
         raise UserError("evaluation.judges needs a package that speaks with judges: pip install 'shoal[host]'")
     made: Judges = call_offered(JUDGES, "judges", addresses, identity, **said)
     return made
-
-
-def check_network(config: Config) -> None:
-    """Raises `UserError` for settings of network and judges that cannot be used, before anything is loaded."""
-    settings.check_network(config)
-    for address in config.evaluation.judges:
-        parse_judge_address(address)

@@ -113,7 +113,7 @@ def ready(config: Config, joins: bool) -> Config:
     that there are not."""
     makers_of(config)
     if joins:
-        from shoal.runs.join import check_network  # the network, only now
+        from shoal.membership.settings import check_network  # the network, only now
 
         check_network(config)
     check_data(config, trains=True)

@@ -39,7 +39,7 @@ def test_three_nodes_learn_through_a_folder_and_two_go_on_without_the_third(tmp_
         assert "shards" not in said.stdout
         for node in (one, two):
             assert node.status["faults"] == 0
-            assert {one["id"] for one in node.status["neighbours"]} >= {peer["id"] for peer in peers(node)}
+            assert set(node.status["neighbours"]) >= {peer["id"] for peer in peers(node)}
             assert node.program.stop(signal.SIGINT) == 130
             learned = node.learned_from()
             assert len(learned) == len(set(learned)), "learned from twice"

@@ -37,7 +37,6 @@ from shoal.transports.zenoh.offers import CACHE, HISTORY, OfferedRollouts, seal_
 from shoal.transports.zenoh.session import TransportOptions, open_session
 
 SWARM = "lagoon"
-NAMES = ("ada", "bob", "eve", "mia", "leo", "late", "silo", "hub")
 MakeLink = Callable[..., "Link"]
 
 
@@ -80,9 +79,6 @@ class Gate:
     def status(self) -> dict[str, Any]:
         return {"admitted": len(self.given), "refused": dict(self.refused), "peers": []}
 
-    def known_keys(self) -> list[bytes]:
-        return [Who(name).public for name in NAMES]
-
     def save(self, folder: Path) -> None:
         (folder / "gate.json").write_text(json.dumps(self.refused))
 
@@ -119,7 +115,7 @@ class Link(SwarmConnection):
         return sorted(scored.rollout.round for scored in self.got if scored.rollout.node == name)
 
     def listens_to(self, *others: SwarmConnection) -> bool:
-        present = {entry["id"] for entry in self.status()["neighbours"]}
+        present = set(self.status()["neighbours"])
         return {other.identity.id for other in others} <= present & self.subscriptions.subscribers.keys()
 
 

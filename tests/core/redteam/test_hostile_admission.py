@@ -20,8 +20,8 @@ from shoal.admission.limits import AdmissionLimits
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
+from shoal.membership.connection import SwarmConnection
 from shoal.rollout import QuestionId, Scored
-from shoal.runs.join import LearnerConnection
 from shoal.tasks import Tasks
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.session import TransportOptions, open_session
@@ -40,13 +40,13 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
 
 
 @contextmanager
-def node(where: str, tasks: dict[str, object]) -> Iterator[LearnerConnection]:
+def node(where: str, tasks: dict[str, object]) -> Iterator[SwarmConnection]:
     settings = {
         "tasks": tasks,
         "round": {"nodes": 1},
         "network": {"name": SWARM, "connect": [where]},
     }
-    with closing(LearnerConnection(Config.model_validate(settings), Identity.generate(), neighbours=32)) as joined:
+    with closing(SwarmConnection(Config.model_validate(settings), Identity.generate(), neighbours=32)) as joined:
         yield joined
 
 

@@ -122,7 +122,7 @@ def test_nodes_share_what_they_tried_signed_and_admitted(make: MakeNode, tmp_pat
     until(lambda: not ada.status()["silo"])
     status = ada.status()
     assert (status["peers"], status["note"], status["private"]) == (1, "", private)
-    assert {one["id"] for one in status["neighbours"]} <= {bob.identity.id}
+    assert set(status["neighbours"]) <= {bob.secret.address(bob.identity.id)}
 
 
 def test_what_is_forged_or_changed_is_refused(make: MakeNode) -> None:

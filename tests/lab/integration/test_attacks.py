@@ -217,8 +217,7 @@ from shoal.policy.control import ControlText
 from shoal.identity.keys import Identity
 node = LearnerConnection(Config.model_validate_json(sys.argv[1]), Identity.generate())
 while True:
-    neighbours = [neighbour["id"] for neighbour in node.status()["neighbours"]]
-    print(json.dumps([neighbours, node.refused, node._intake._inbox._bytes.total()]), flush=True)
+    print(json.dumps([node.status()["neighbours"], node.refused, node._intake._inbox._bytes.total()]), flush=True)
     time.sleep(0.05)
 """
 """A node in a process of its own, which says whom it listens to, what it refused and how many bytes wait in it."""

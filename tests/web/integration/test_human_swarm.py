@@ -41,7 +41,7 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Page
         closing(Page(one)) as page,
     ):
         until(lambda: page.get("/api/state")["peers"], 120)
-        until(lambda: any(peer["id"] == one.identity.id for peer in node.status.get("neighbours", [])), 60)
+        until(lambda: one.identity.id in node.status.get("neighbours", []), 60)
         yield node, page
 
 
