@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="auto", help="where the model computes (default: auto)")
     args = parser.parse_args(arguments)
     from shoal.policy.device import place  # torch, only now
-    from shoal.rewards.generative import GenerativeReward
+    from shoal_extras.rewards.generative import GenerativeReward
 
     reward = GenerativeReward(args.model, place(args.device), args.votes, calibrated=not args.raw)
     cases = cases_of(Tasks(TasksConfig(suite=args.suite)), args.questions)

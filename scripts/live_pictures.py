@@ -34,8 +34,6 @@ from shoal_web.watch.swarm import open_swarm
 NODES = 3
 ROUNDS = 120
 TASK = "spell_backward"
-SETTINGS = {"tasks": {"answer": "last_line"}, "round": {"nodes": 1}}
-"""Of the person and the nodes: a completion may say more than its answer, so that people may rank completions."""
 
 
 def main() -> None:
@@ -46,12 +44,12 @@ def main() -> None:
         words = ("--data", folder / "judge", "--interval", 0.5, "--work", 0)
         stack.enter_context(shoal("judge", "--listen", judge, *words))
         network = {"name": "lagoon", "connect": [relay]}
-        one = Contributor(Config.model_validate({**SETTINGS, "network": network}), folder / "me")
+        one = Contributor(Config.model_validate({"round": {"nodes": 1}, "network": network}), folder / "me")
         stack.enter_context(closing(one))
         live = stack.enter_context(closing(open_swarm(network)))
         for node in range(NODES):
             where = ("--swarm", "lagoon", "--judges", f"http://{judge}", "--out", folder / str(node), "--threads", 1)
-            about = ("--rounds", 100_000, "--eval-every", 20, "--eval-questions", 8, "--answer", "last_line")
+            about = ("--rounds", 100_000, "--eval-every", 20, "--eval-questions", 8)
             home = {"SHOAL_HOME": str(folder / f"home-{node}")}
             stack.enter_context(shoal("join", relay, *where, *about, "--seed", node, **home))
         playwright = stack.enter_context(sync_playwright())
@@ -60,7 +58,6 @@ def main() -> None:
         until(lambda: one.status()["peers"] >= NODES, 120)
         with served(human_app(one, Access())) as address:
             picture_answer(browser, address)
-            picture_rank(browser, address)
         with served(watch_app(Sources([live]), Access())) as address:
             until(lambda: len(live.summary()["nodes"]) >= NODES, 120)
             picture(browser, f"{address}#view=progress", "#progress .chart[data-drawn]", "watch-live")
@@ -99,19 +96,6 @@ def answer(tab: Page) -> bool:
         tab.keyboard.press("Enter")
         return False
     return True
-
-
-def picture_rank(browser: Browser, address: str) -> None:
-    tab = browser.new_page(**DESKTOP)
-    tab.goto(f"{address}#rank")
-    for _ in range(50):  # until four answers stand side by side
-        tab.wait_for_selector("#rank fieldset", timeout=60_000)
-        if tab.locator("#rank fieldset").count() == 4:
-            break
-        tab.click("#rank >> text=Skip")
-        tab.wait_for_timeout(500)
-    write(tab.screenshot(), "human-rank")
-    tab.close()
 
 
 def picture(browser: Browser, address: str, ready: str, name: str, **how: Any) -> None:

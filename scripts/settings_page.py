@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from shoal.cli.flags import NOT_FLAGS
 from shoal.config.names import short_names
+from shoal.config.rewards import RewardSection, kinds_of_reward, reward_section
 from shoal.config.sections import Section, settings_of
 from shoal.config.settings import Config
 
@@ -77,12 +78,11 @@ def page() -> str:
 def section_text(name: str, field: FieldInfo, section: type[Section], flags: dict[str, str]) -> Iterator[str]:
     """The heading and table of a section, and of the sections that its fields list."""
     listed = get_origin(field.annotation) is list
-    kind = section.model_fields["kind"].default if listed and "kind" in section.model_fields else ""
-    alone = kind and len(sections_of(field)) > 1
-    yield f"## {f'[[{name}]]' if listed else f'[{name}]'}{f': {kind}' if alone else ''}\n"
+    kind = next((kind for kind in kinds_of_reward() if reward_section(kind) is section), "")
+    yield f"## {f'[[{name}]]' if listed else f'[{name}]'}{f': {kind}' if kind else ''}\n"
     yield f"{' '.join((section.__doc__ or '').split())}\n"
     inner = [(leaf, one) for leaf, one in section.model_fields.items() if not sections_of(one)]
-    if alone:
+    if kind:
         inner = [(leaf, one) for leaf, one in inner if leaf != "kind"]
     if inner:
         yield table(inner, f"{name}.", {} if listed else flags)
@@ -127,8 +127,9 @@ def meaning_of(field: FieldInfo) -> str:
 
 
 def sections_of(field: FieldInfo) -> list[type[Section]]:
-    """The sections that a field holds: one, those in a list, or the kinds of a discriminated union."""
-    return list(_sections(field.annotation))
+    """The sections that a field holds: one, those in a list, or all kinds of rewards."""
+    found = list(_sections(field.annotation))
+    return [reward_section(kind) for kind in kinds_of_reward()] if found == [RewardSection] else found
 
 
 def _sections(annotation: Any) -> Iterator[type[Section]]:

@@ -30,10 +30,10 @@ from shoal.policy.device import Placement
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load
 from shoal.protocols import Grader, Policy
-from shoal.rewards.model import ModelReward
 from shoal.rollout import Question, seed_of
 from shoal.sandbox.verifier import Verifier as GuardedVerifier
 from shoal.tasks import Answered, Tasks
+from shoal_extras.rewards.model import ModelReward
 from shoal_lab.contributors import right_answer, wrong_answer
 from shoal_lab.recipes import QUALITY, RECIPE, Recipe, RewardRecipe
 from shoal_lab.supervised import batches, change_vocabulary, descend, fresh, save, train

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.config.load import read_config
-from shoal.config.rewards import specs_with_models
 from shoal.config.sections import settings_of
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG
@@ -49,7 +48,7 @@ def _plain(config: LabConfig) -> dict[str, Any]:
     """Every setting by its dotted name; models that the study made by their names."""
     config = config.model_copy(deep=True)
     config.policy.model = [_base(model) for model in config.policy.model]
-    for spec in specs_with_models(config.rewards):
+    for spec in config.models_that_reward:
         spec.model = _base(spec.model)
     nested = config.model_dump(mode="json")
     without = ("network.", "checkpoint_every")

@@ -24,7 +24,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from shoal.config.load import merged, refuse_code
 from shoal.config.policy import GUPPY
-from shoal.config.rewards import specs_with_models
 from shoal.errors import UserError
 from shoal.policy.fetch import fetch_models
 from shoal.runs.disk import locked, write_atomically
@@ -161,9 +160,7 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
     room = folder / BASES
     room.mkdir(parents=True, exist_ok=True)
     configs = [study.config(cell) for cell in study.cells()]
-    used = {
-        model for c in configs for model in (*c.policy.model, *(spec.model for spec in specs_with_models(c.rewards)))
-    }
+    used = {model for c in configs for model in (*c.policy.model, *(spec.model for spec in c.models_that_reward))}
     wanted = {name for name in study.bases if f"{BASE}{name}" in used}
     for turn in reversed(turns):  # and the bases that those start from
         wanted |= {study.bases[name].start for name in turn if name in wanted}

@@ -42,7 +42,6 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shoal.config.load import merged, read_config
 from shoal.config.policy import GUPPY, default_learning_rate
-from shoal.config.rewards import specs_with_models
 from shoal.config.sections import Section
 from shoal.errors import UserError, nearest
 from shoal_lab.config import LabConfig, make_lab_config
@@ -202,7 +201,7 @@ class Study(Section):
             config.learner.learning_rate = default_learning_rate(GUPPY, config.policy.lora_r > 0)
         config = config.resolved()  # by the names of bases, which are the same whether or not they are made
         config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
-        for spec in specs_with_models(config.rewards):
+        for spec in config.models_that_reward:
             spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
         return config
 

@@ -240,7 +240,8 @@ class Admission:
         _require(new, Reason.duplicate)
         rewards = verdict.rewards
         if self.rewards is not None:
-            rewards = tuple(self.rewards.examined(question, candidate.texts, rewards))
+            [summed] = self.rewards.score([(question, candidate.texts)], [rewards])
+            rewards = tuple(summed)
         shown = with_observations(rollout.public(), verdict.observations) if verdict.observations else rollout.public()
         scored = Scored(shown, question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
         with self._lock:  # again: another key of this name may have come while this one was examined

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from shoal.config.names import from_keywords
 from shoal.config.policy import is_endpoint
-from shoal.config.rewards import REWARD_KINDS
+from shoal.config.rewards import reward_section
 from shoal.config.sections import Section, settings_of
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.config.tasks import TaskSpec
@@ -61,7 +61,8 @@ def make_config(
     except ValidationError as error:
         errors = error.errors()
         unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well
-        raise UserError(f"{source}: {_explain((unknown or errors)[0], kind, source == COMMAND_LINE)}") from error
+        said = _explain((unknown or errors)[0], kind, settings, source == COMMAND_LINE)
+        raise UserError(f"{source}: {said}") from error
     if not allow_code:
         refuse_code(config.code, source)
     config.policy._from_file = not typed_endpoints and any(map(is_endpoint, config.policy.model))
@@ -119,17 +120,16 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _explain(error: Any, config: type[Config], typed: bool) -> str:
-    """One line about the first thing that is wrong. `typed`: as flags."""
+def _explain(error: Any, config: type[Config], settings: dict[str, Any], typed: bool) -> str:
+    """One line about the first thing that is wrong in `settings`. `typed`: as flags."""
     where = [str(part) for part in error["loc"]]
-    kind = ""
     section: Any = config
-    if where[0] == "rewards" and len(where) > 2:
-        kind = where.pop(2)  # pydantic says which kind it read, which no file has in that place
+    kind = settings["rewards"][int(where[1])]["kind"] if where[0] == "rewards" and len(where) > 2 else ""
     name = ".".join(part for part in where if not part.startswith(("literal[", "constrained-")) and part not in KINDS)
     match error["type"]:
         case "extra_forbidden" if kind:
-            return f"there is no setting '{name}' {_hint_for_kind(where[-1], kind)}"
+            hint = nearest(where[-1], reward_section(kind).model_fields)
+            return f"there is no setting '{name}' for a reward of kind '{kind}'; {hint}"
         case "extra_forbidden":
             for part in where[:-1]:
                 if part in section.model_fields:
@@ -140,11 +140,6 @@ def _explain(error: Any, config: type[Config], typed: bool) -> str:
             return f"{'.'.join(where[:2])}: a reward of kind '{kind}' needs '{where[-1]}'"
         case "missing":
             return f"the setting '{name}' is missing"
-        case "union_tag_not_found" | "model_attributes_type":
-            return f"{name} = {_shown(error['input'])}: write [[rewards]] with a kind, one of {', '.join(REWARD_KINDS)}"
-        case "union_tag_invalid":
-            tag = str(error["ctx"]["tag"])
-            return f"{name}.kind = {_shown(tag)}: there is no such kind of reward; {nearest(tag, REWARD_KINDS)}"
         case "string_pattern_mismatch" if where[-1] == "function":
             return f"a reward function is module:attribute, such as my.py:score, and not {_shown(error['input'])}"
         case "value_error":  # settings that do not agree: the message names them
@@ -153,14 +148,6 @@ def _explain(error: Any, config: type[Config], typed: bool) -> str:
     if typed:
         given = f"--{name.replace('_', '-')} {printable(str(error['input']), SHOWN)}"
     return f"{given}: {error['msg'][:1].lower()}{error['msg'][1:]}"
-
-
-def _hint_for_kind(name: str, kind: str) -> str:
-    """Which kinds of reward have the setting `name`, or which setting of this kind was meant."""
-    others = [other for other, section in REWARD_KINDS.items() if name in section.model_fields]
-    if others:
-        return f"for a reward of kind '{kind}': it is for kind {' and '.join(map(repr, others))}"
-    return f"for a reward of kind '{kind}'; {nearest(name, REWARD_KINDS[kind].model_fields)}"
 
 
 def _shown(value: Any) -> str:

@@ -1,17 +1,23 @@
 """Settings of `[[rewards]]`: what answers are rewarded by. Each kind has its own fields.
 
 [[rewards]]
-kind = "model"
-model = "Skywork/Skywork-Reward-V2-Qwen3-0.6B"
+kind = "function"
+function = "my_rewards:short"
+
+Installed packages add kinds to those of the core by entry points of the group `shoal.rewards`: the name is the kind,
+and what it names is a subclass of `RewardSection` with the method `make` (docs/guides/rewards.md).
 """
 
-from collections.abc import Iterable
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
+from shoal.config.own_code import find, offered
 from shoal.config.sections import Section
+from shoal.errors import nearest
+from shoal.untrusted import printable
 
+GROUP: Final = "shoal.rewards"
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -19,6 +25,7 @@ class RewardSection(Section):
     """What every kind of reward has."""
 
     kind: str
+    """Which kind it is."""
     name: str = ""
     """What figures call it; empty: its kind."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -31,6 +38,13 @@ class RewardSection(Section):
     def display_name(self) -> str:
         """What figures call it."""
         return self.name or self.kind
+
+    def make(self, config: Any, placement: Any, key: bytes) -> Any:
+        """The `shoal.rewards.Reward` of these settings.
+
+        `config`: the run's `Config`. `placement`: where models compute (`shoal.policy.device.Placement`). `key`: a
+        secret from strangers, the same when the run is repeated; empty: it makes its own. Raises `UserError`."""
+        raise NotImplementedError
 
 
 class ScaledSection(RewardSection):
@@ -48,47 +62,20 @@ class ScaledSection(RewardSection):
         return self
 
 
-class VerifierRewardSpec(RewardSection):
+class ModelSection(RewardSection):
+    """A reward that a model gives. The model never learns. Short names of models are fetched before a run."""
+
+    model: str = Field(min_length=1)
+    """A Hugging Face name or a model folder; of a language model also a GGUF file or guppy."""
+
+
+class VerifierSection(RewardSection):
     """The tasks' own verifier."""
 
-    kind: Literal["verifier"] = "verifier"
 
-
-class ModelRewardSpec(ScaledSection):
-    """A reward model: a transformer for sequence classification."""
-
-    kind: Literal["model"] = "model"
-    model: str = Field(min_length=1)
-    """A Hugging Face name or a model folder. The model never learns."""
-    label: int = Field(0, ge=0)
-    """Which of the model's outputs is the reward, if there are several."""
-    scale: Literal["sigmoid", "linear"] = "sigmoid"
-    """How an output becomes a reward. sigmoid: as a probability (softmax if there are several outputs). linear: from
-    `low` to `high`."""
-    max_characters: int = Field(4000, ge=1)
-    """Characters of a question, and of an answer, that the model reads; at most one token for each."""
-
-
-class GenerativeRewardSpec(RewardSection):
-    """A language model that is asked whether an answer is right."""
-
-    kind: Literal["generative"] = "generative"
-    model: str = Field(min_length=1)
-    """A Hugging Face name, a model folder, a GGUF file or guppy. The model never learns."""
-    votes: int = Field(4, ge=1, le=64)
-    """Prompts for each answer, with different wording and order. The reward is the mean of their votes, or the lowest
-    one if calibrated."""
-    calibrated: bool = True
-    """Count only how much more an answer gets, in every vote, than an empty answer and than the same text as the answer
-    to another question. A model that says Yes to everything, or to anything that asks for it, then rewards nothing."""
-    max_characters: int = Field(4000, ge=1)
-    """Characters of a question, and of an answer, that the model reads; at most one token for each."""
-
-
-class FunctionRewardSpec(ScaledSection):
+class FunctionSection(ScaledSection):
     """A Python function as TRL's GRPOTrainer takes it."""
 
-    kind: Literal["function"] = "function"
     function: str = Field(pattern=r"^[^:]+:[^:]+$")
     """`module:attribute`."""
     conversational: bool | Literal["auto"] = "auto"
@@ -105,24 +92,32 @@ class FunctionRewardSpec(ScaledSection):
     still runs in its own process."""
 
 
-class RankingsRewardSpec(RewardSection):
-    """Rankings that people gave."""
-
-    kind: Literal["rankings"] = "rankings"
-    file: str = Field(min_length=1)
-    """The SQLite file in which `shoal human` keeps them (SWARM-rankings.sqlite in its --home)."""
+CORE: Final[dict[str, type[RewardSection]]] = {"verifier": VerifierSection, "function": FunctionSection}
+"""The kinds of the core."""
 
 
-RewardSpec = Annotated[
-    VerifierRewardSpec | ModelRewardSpec | GenerativeRewardSpec | FunctionRewardSpec | RankingsRewardSpec,
-    Field(discriminator="kind"),
-]
+def kinds_of_reward() -> list[str]:
+    """The kinds that there are here. Nothing is imported."""
+    return [*CORE, *sorted(offered(GROUP))]
+
+
+def reward_section(kind: str) -> type[RewardSection]:
+    """The settings of a kind that there is. Raises `UserError` if a package's cannot be imported."""
+    found: type[RewardSection] = CORE.get(kind) or find(kind, "kind of reward", {}, GROUP)
+    return found
+
+
+def _of_its_kind(given: Any) -> Any:
+    """What a file says, as the section of its kind."""
+    if isinstance(given, RewardSection):
+        return given
+    kinds = kinds_of_reward()
+    if not (isinstance(given, dict) and isinstance(kind := given.get("kind"), str)):
+        raise ValueError(f"write [[rewards]] with a kind; {nearest('', kinds)}")
+    if kind not in kinds:
+        raise ValueError(f"there is no kind of reward {printable(repr(kind), 120)}; {nearest(kind, kinds)}")
+    return reward_section(kind).model_validate(given)
+
+
+RewardSpec = Annotated[SerializeAsAny[RewardSection], BeforeValidator(_of_its_kind)]
 """An entry of `[[rewards]]`: `kind` says which."""
-REWARD_KINDS: Final[dict[str, type[RewardSection]]] = {
-    section.model_fields["kind"].default: section for section in get_args(get_args(RewardSpec)[0])
-}
-
-
-def specs_with_models(specs: Iterable[RewardSpec]) -> list[ModelRewardSpec | GenerativeRewardSpec]:
-    """Those of `specs` that name a model."""
-    return [spec for spec in specs if isinstance(spec, ModelRewardSpec | GenerativeRewardSpec)]

@@ -18,7 +18,7 @@ from shoal.config.policy import (
     is_own_policy,
     is_small,
 )
-from shoal.config.rewards import FunctionRewardSpec, RewardSpec
+from shoal.config.rewards import FunctionSection, ModelSection, RewardSpec
 from shoal.config.sections import (
     EvaluationConfig,
     LearnerConfig,
@@ -124,11 +124,16 @@ class Config(Section):
         return [name for name in dict.fromkeys(self.policy.model) if not is_endpoint(name) and name not in own]
 
     @property
+    def models_that_reward(self) -> list[ModelSection]:
+        """The rewards that models give."""
+        return [spec for spec in self.rewards if isinstance(spec, ModelSection)]
+
+    @property
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
         named = self.learner.loss_type, self.peers.weight, self.network.transport, self.policy.engine, *self.report_to
         parts = [*self.own_policies, *filter(is_own, (*named, self.learner.factory, self.selection.rule))]
-        functions = [spec.function for spec in self.rewards if isinstance(spec, FunctionRewardSpec)]
+        functions = [spec.function for spec in self.rewards if isinstance(spec, FunctionSection)]
         return self.tasks.code + functions + parts
 
     def to_toml(self, without: set[str] | None = None) -> str:

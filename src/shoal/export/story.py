@@ -110,10 +110,6 @@ class Story:
         """What repeats the run, as TOML: without addresses, and with the last parts of paths."""
         private: dict[str, bool | set[str]] = {"network": True, "report_to": True, "evaluation": {"judges"}}
         settings = self.config.model_dump(exclude_defaults=True, exclude=private)
-        if rewards := settings.get("rewards"):  # a kind is a default, and yet says which settings there are
-            settings["rewards"] = [
-                {"kind": s.kind, **told} for s, told in zip(self.config.rewards, rewards, strict=True)
-            ]
         return tomli_w.dumps({"version": CONFIG_VERSION, **_public(settings)})
 
 

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final
 
 from shoal.config.caches import alone, cache_folder
-from shoal.config.rewards import specs_with_models
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.named import NAMED, NamedModel, check_spelling, named
@@ -52,7 +51,7 @@ def fetch_models(config: Config) -> Config:
     have get their name on the Hub, so that worker processes and a resumed run take the same. Raises `UserError`."""
     config = config.model_copy(deep=True)
     config.policy.model = [_settled(name) for name in config.policy.model]
-    for spec in specs_with_models(config.rewards):
+    for spec in config.models_that_reward:
         spec.model = _settled(spec.model)
     return config
 

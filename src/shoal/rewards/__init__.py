@@ -1,4 +1,4 @@
-"""Rewards of answers besides the tasks' own verifier: models, functions, people's rankings, and weighted sums of them.
+"""Rewards of answers besides the tasks' own verifier: functions, what packages add, and weighted sums of them.
 
     rewards = rewards_of(config, verifier, placement)
     rewards.score([(question, ["42", "43"])])       # [[0.9, 0.1]]
@@ -6,11 +6,9 @@
 See docs/guides/rewards.md.
 """
 
-from shoal.config.rewards import RewardSpec
 from shoal.rewards.combined import Combined, Entry, RewardVerifier
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.make import rewards_of
-from shoal.rewards.rankings import RankedSwarm, Rankings
 from shoal.rewards.reward import Pointwise, Reward, Verified
 
 __all__ = [
@@ -18,10 +16,7 @@ __all__ = [
     "Entry",
     "FunctionReward",
     "Pointwise",
-    "RankedSwarm",
-    "Rankings",
     "Reward",
-    "RewardSpec",
     "RewardVerifier",
     "Verified",
     "rewards_of",

@@ -6,16 +6,14 @@
 The sum is a weighted mean, so it stays in [0, 1]. Gates multiply it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
-from shoal.protocols import Grader, TaskSource
+from shoal.protocols import TaskSource
 from shoal.rewards.reward import Items, Reward, Verified
-from shoal.rollout import Answer, Question, QuestionId
+from shoal.rollout import Answer, QuestionId
 
 
 @dataclass(frozen=True)
@@ -40,39 +38,24 @@ class Combined:
             raise ValueError("two rewards have the same name")
         self.entries = list(entries)
 
-    def score(self, items: Items) -> list[list[float]]:
+    def score(self, items: Items, verified: Sequence[Sequence[float]] | None = None) -> list[list[float]]:
         """One reward in [0, 1] for each answer. Where a reward does not apply to an answer, the others count. An answer
         to which none applies gets the mean of its group, so that nothing is learned from it; if none applies to the
-        whole group, all get 0."""
-        parts = self.parts(items)
-        return [self._group([values[i] for values in parts.values()], len(texts)) for i, (_, texts) in enumerate(items)]
-
-    def parts(self, items: Items) -> dict[str, list[list[float | None]]]:
-        """What each reward gives, by name. Cheap after `score`, since values are remembered."""
-        return {entry.name: entry.reward.score(items) for entry in self.entries}
-
-    def means(self, items: Items) -> dict[str, float | None]:
-        """The mean of each reward by name, over the answers to which it applies; None if there are none."""
-        values = {
-            name: [v for group in groups for v in group if v is not None] for name, groups in self.parts(items).items()
-        }
-        return {name: fmean(there) if there else None for name, there in values.items()}
-
-    def by(self, verifier: Grader) -> Combined:
-        """The same rewards with another verifier: for strangers' answers, which may hold a verifier up."""
-        entries = [
-            replace(entry, reward=Verified(verifier)) if isinstance(entry.reward, Verified) else entry
+        whole group, all get 0. `verified`: what the tasks' verifier gave, if it was asked before."""
+        columns = [
+            verified if verified is not None and isinstance(entry.reward, Verified) else entry.reward.score(items)
             for entry in self.entries
         ]
-        return Combined(entries)
+        return [self._group([values[i] for values in columns], len(texts)) for i, (_, texts) in enumerate(items)]
 
-    def examined(self, question: Question, answers: Sequence[Answer], verified: Sequence[float]) -> list[float]:
-        """One reward for each of a stranger's answers, to which the tasks' verifier has given `verified`."""
-        rewards = (entry.reward for entry in self.entries)
-        return self._group(
-            [verified if isinstance(one, Verified) else one.score([(question, answers)])[0] for one in rewards],
-            len(answers),
-        )
+    def means(self, items: Items) -> dict[str, float | None]:
+        """The mean of each reward by name, over the answers to which it applies; None if there are none. Cheap after
+        `score`, since values are remembered."""
+        found: dict[str, float | None] = {}
+        for entry in self.entries:
+            values = [value for group in entry.reward.score(items) for value in group if value is not None]
+            found[entry.name] = fmean(values) if values else None
+        return found
 
     @property
     def trouble(self) -> str:
@@ -83,12 +66,6 @@ class Combined:
     def close(self) -> None:
         for entry in self.entries:
             entry.reward.close()
-
-    def __enter__(self) -> Combined:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _group(self, columns: Sequence[Sequence[float | None]], size: int) -> list[float]:
         """Rewards of one group of `size` answers, given the values of each entry."""

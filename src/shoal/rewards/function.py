@@ -4,7 +4,7 @@
     def short(completions, **kwargs):
         return [1.0 if len(c[0]["content"]) < 40 else 0.0 for c in completions]
 
-    with FunctionReward(FunctionRewardSpec(function="rewards:short"), TasksConfig()) as reward:
+    with FunctionReward(FunctionSection(function="rewards:short"), TasksConfig()) as reward:
         [[value]] = reward.score([(question, ["42"])])
 
 It runs in its own process, guarded like the verifier's. If a call with several completions fails (by an error, a
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import msgspec
 
 from shoal.child import command
-from shoal.config.rewards import FunctionRewardSpec
+from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig
 from shoal.rewards.function_worker import Call, Returned, Start
 from shoal.rewards.reward import Pair, Pointwise, unit
@@ -38,7 +38,7 @@ SHARE = 8
 class FunctionReward(Pointwise):
     """A reward function in its own process. Close it, or use it as a context manager."""
 
-    def __init__(self, spec: FunctionRewardSpec, tasks: TasksConfig) -> None:
+    def __init__(self, spec: FunctionSection, tasks: TasksConfig) -> None:
         """Starts the process, so that mistakes are said now. Raises `UserError` if there is no such function, or if
         nothing gives it an argument."""
         super().__init__()

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from shoal.config.own_code import reward_function
-from shoal.config.rewards import FunctionRewardSpec
+from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError, in_brief, nearest
 from shoal.rollout import Message, QuestionId
@@ -28,7 +28,7 @@ class Start(msgspec.Struct, frozen=True):
     """What the worker is to load."""
 
     reward: dict[str, Any]
-    """Of `FunctionRewardSpec`."""
+    """Of `FunctionSection`."""
     tasks: dict[str, Any]
     """Of `TasksConfig`: the worker makes the questions again, to know their answers."""
 
@@ -55,7 +55,7 @@ def prepare(start: bytes) -> Handler:
     warnings.simplefilter("ignore")
     settings = msgspec.msgpack.decode(start, type=Start)
     tasks = Tasks(TasksConfig.model_validate(settings.tasks))
-    function = Function(FunctionRewardSpec.model_validate(settings.reward), tasks)
+    function = Function(FunctionSection.model_validate(settings.reward), tasks)
     if function.spec.guarded:
         guard.install()
     calls = msgspec.msgpack.Decoder(list[Call])
@@ -69,7 +69,7 @@ def prepare(start: bytes) -> Handler:
 class Function:
     """A reward function with its arguments. Raises `UserError` if it is missing or wants an unknown argument."""
 
-    def __init__(self, spec: FunctionRewardSpec, tasks: Tasks) -> None:
+    def __init__(self, spec: FunctionSection, tasks: Tasks) -> None:
         self.spec = spec
         self.tasks = tasks
         self.function = reward_function(spec.function)

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.config.rewards import (
-    FunctionRewardSpec,
-    GenerativeRewardSpec,
-    RankingsRewardSpec,
-    RewardSpec,
-    VerifierRewardSpec,
-)
+from shoal.config.rewards import FunctionSection, RewardSection, VerifierSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.protocols import Grader
 from shoal.rewards.combined import Combined, Entry
 from shoal.rewards.function import FunctionReward
-from shoal.rewards.rankings import Rankings
 from shoal.rewards.reward import Reward, Verified
 
 if TYPE_CHECKING:
@@ -48,19 +40,10 @@ def rewards_of(config: Config, verifier: Grader, placement: Placement, key: byte
     return Combined(entries)
 
 
-def _reward(spec: RewardSpec, config: Config, verifier: Grader, placement: Placement, key: bytes) -> Reward:
-    if isinstance(spec, VerifierRewardSpec):
+def _reward(spec: RewardSection, config: Config, verifier: Grader, placement: Placement, key: bytes) -> Reward:
+    if isinstance(spec, VerifierSection):
         return Verified(verifier)
-    if isinstance(spec, RankingsRewardSpec):
-        return Rankings(Path(spec.file).expanduser(), read_only=True)
-    if isinstance(spec, FunctionRewardSpec):
+    if isinstance(spec, FunctionSection):
         return FunctionReward(spec, config.tasks)
-    if isinstance(spec, GenerativeRewardSpec):
-        from shoal.rewards.generative import GenerativeReward  # it imports torch, as the next does
-
-        return GenerativeReward(
-            spec.model, placement, spec.votes, spec.max_characters, spec.calibrated, config.seed, key
-        )
-    from shoal.rewards.model import ModelReward
-
-    return ModelReward(spec.model, placement, spec.label, spec.scale, spec.low, spec.high, spec.max_characters)
+    reward: Reward = spec.make(config, placement, key)
+    return reward

@@ -32,7 +32,7 @@ from shoal.parallel.remote import RemoteLearner, RemotePolicy
 from shoal.parallel.workers import Workers
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Swarm
-from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
+from shoal.rewards import Combined, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
@@ -79,15 +79,15 @@ class Nodes:
         verifier: Verifier | None = None,
     ) -> None:
         """From the models that `config` names, or as they were in `checkpoint`. `status` hears what is being loaded.
-        `member`: the one node of this process, if the swarm is elsewhere. `rewards` and `verifier` (for the tasks of
-        `config`) belong to the caller, who closes them. Raises `UserError`."""
+        `member`: the one node of this process, if the swarm is elsewhere. `rewards` and `verifier`, of `config`,
+        belong to the caller, who closes them. Raises `UserError`."""
         self.config = config = config.resolved()
         self.ranks = ranks
         self.member = member
         self.workers: Workers | None = None
         self._stack = ExitStack()
         self._verifier = verifier or self._stack.enter_context(Verifier(config.tasks))
-        self.rewards = rewards.by(self._verifier) if rewards else None
+        self.rewards = rewards
         """What answers are rewarded by; None: by the verifier alone. Only rank zero has them."""
         try:
             self._build(status, checkpoint)
@@ -111,7 +111,7 @@ class Nodes:
             key = hash_of(("judge", config.seed)).encode()  # the nodes of one process know each other
             self.rewards = rewards_of(config, self._verifier, self.placement, key)
             if self.rewards:
-                self._stack.enter_context(self.rewards)
+                self._stack.callback(self.rewards.close)
         names = [self.member.name] if self.member else node_names(config)
         policies = self._policies(names, checkpoint, status)  # before tasks: workers start in the background
         self.tasks = Tasks(config.tasks)
@@ -142,7 +142,7 @@ class Nodes:
             scorer=scorer,
             policy=policy,
             learner=learner,
-            swarm=self._place(name),
+            swarm=self.member.swarm if self.member else self.swarm.join(name, config.policy.num_generations),
             selection=make_selection(config),
             pool=Pool(),
             I=config.round.local,
@@ -240,14 +240,6 @@ class Nodes:
             RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)
             for name, source in sources.items()
         ]
-
-    def _place(self, name: str) -> Swarm:
-        """The node's end of the swarm, joined by what people ranked if that is a reward."""
-        swarm = self.member.swarm if self.member else self.swarm.join(name, self.config.policy.num_generations)
-        if all(spec.kind != "rankings" for spec in self.config.rewards):
-            return swarm
-        rewards = [entry.reward for entry in self.rewards.entries] if self.rewards else []
-        return RankedSwarm(swarm, [one for one in rewards if isinstance(one, Rankings)], self.tasks, self.ranks)
 
 
 def make_selection(config: Config) -> Selection:

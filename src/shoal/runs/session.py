@@ -148,15 +148,15 @@ def _join(
     from shoal.sandbox.verifier import Verifier
 
     watcher.status(f"joining {config.network.name}")
-    verifier = stack.enter_context(Verifier(config.tasks))  # for strangers' answers, beside the run's own
+    verifier = stack.enter_context(Verifier(config.tasks))
     rewards = rewards_of(config, verifier, place_rank(config, ranks))
     if rewards:
-        stack.enter_context(rewards)
+        stack.callback(rewards.close)
     place = stack.enter_context(closing(LearnerConnection(config, identity, rewards, waits=True)))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.round.peers)))
     swarm = RankZeroSwarm(place, ranks) if ranks.size > 1 else place
     member = SwarmNode(identity.name, swarm, place, reporter)
-    nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks, member, rewards)))
+    nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks, member, rewards, verifier)))
     policy = nodes.nodes[0].policy
     place.start(nodes.tasks.identities, policy.control_strings() if isinstance(policy, LanguagePolicy) else ())
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in

@@ -81,8 +81,6 @@ def node_config(settings: dict[str, Any], network: bool) -> Config:
             f"'{theirs[0]}' is no setting of a trainer's node: models, decoding and learning are GRPOConfig's, and "
             "`peers` says how many groups of a batch are those of peers"
         )
-    if any(spec.kind == "rankings" for spec in config.rewards):
-        raise UserError("people's rankings are no reward of a trainer's node: use `shoal join`")
     specs_of(config.tasks)  # a mistyped name is reported before a model is loaded
     if network:
         check_network(config)

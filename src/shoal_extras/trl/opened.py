@@ -82,7 +82,7 @@ class Opened:
         verifier = self._stack.enter_context(SandboxVerifier(config.tasks))
         rewards = rewards_of(config, verifier, policy.placement) if ranks.is_zero else None
         if rewards:
-            self._stack.enter_context(rewards)
+            self._stack.callback(rewards.close)
         self._failing = FailedScoring(verifier, rewards)
         self._verifier: Grader = RewardVerifier(tasks, rewards) if rewards else verifier
         if place is None and ranks.is_zero:

@@ -12,9 +12,9 @@ from shoal_web.human.contributor import Contributor
 from shoal_web.human.server import make_app
 from shoal_web.serving import server
 
-HELP = """Opens a page on which you join a swarm: you answer questions or rank the answers of nodes, see the scores, and
-see which nodes learned from you. Your answers are signed and admitted like any node's. Programs can answer at the same
-address (docs/guides/human.md).
+HELP = """Opens a page on which you join a swarm: you answer questions, see the scores, and see which nodes learned from
+you. Your answers are signed and admitted like any node's. Programs can answer at the same address
+(docs/guides/human.md).
 
   shoal human                                    find nodes on the local network
   shoal human relay.example.org:7447 --swarm lagoon

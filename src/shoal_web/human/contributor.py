@@ -7,7 +7,7 @@
         one.journal.lessons()                     # who says that it learned from the answer
 
 To others it is a node like any other: its rollouts are signed, drawn and admitted like theirs. Others' rollouts come in
-through the same admission, to be ranked.
+through the same admission; how often they are right says which tasks are hard.
 """
 
 import logging
@@ -31,7 +31,6 @@ from shoal.identity.keys import Identity
 from shoal.identity.lock import only_node
 from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import check_network
-from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
@@ -40,7 +39,6 @@ from shoal.tasks.task import right_answer
 from shoal.untrusted import encodable
 from shoal.wire.notices import Notice
 from shoal.wire.rollouts import Kind
-from shoal_web.human.gallery import Comparison, Gallery
 from shoal_web.human.journal import Entry, Journal, Learned
 from shoal_web.human.recommended import LAST, NEEDED, RECOMMENDED, Figures, choose
 from shoal_web.registry import Registry
@@ -74,7 +72,7 @@ class Contributor:
         self, config: Config, folder: Path, kind: Kind = "human", model: str | None = None, seed: int | None = None
     ) -> None:
         """`folder` keeps its journal and its identity, which no node shares, since each counts rounds of its own.
-        `model`: what a program calls itself, for others to know. `seed`: of choices among tasks and answers."""
+        `model`: what a program calls itself, for others to know. `seed`: of choices among tasks."""
         check_network(config)
         self.config = config = config.resolved()
         self.kind: Kind = kind
@@ -84,10 +82,6 @@ class Contributor:
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
         self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
         self.identity = Identity.load_or_create(folder / "identity")
-        self.rankings = Rankings(folder / f"{self.swarm}-rankings.sqlite")
-        self.gallery = Gallery()
-        self.ranked = frozenset(label for label in self._made if self._can_be_ranked(label))
-        """The tasks whose answers may be ranked."""
         self._random = Random(seed)
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
@@ -106,8 +100,6 @@ class Contributor:
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._collect, self._warm)]
         for thread in self._threads:
             thread.start()
-
-    # Questions and answers.
 
     def ask(self, want: str = RECOMMENDED, n: int = 1, fresh: bool = False) -> list[Entry]:
         """`n` questions to answer: first those that wait already and are what is wanted (`recommended`, `needed` or a
@@ -157,37 +149,11 @@ class Contributor:
                 known.append(Figures(label, weight, len(own), success, heard))
             return known
 
-    # Rankings.
-
-    def compare(self) -> Comparison | None:
-        """Answers of others to be ranked, or None while there are none."""
-        with self._lock:
-            return self.gallery.pick(self.identity.name, self._random)
-
-    def rank(self, id: str, places: Sequence[int]) -> Comparison:
-        """Keeps a ranking: the place of each answer, 1 for the best; equal ones share a place. Raises as
-        `Gallery.tiers`. Where it cannot be written, the comparison waits on."""
-        with self._lock:
-            comparison, tiers = self.gallery.tiers(id, places)
-        for question in comparison.same:  # one text under several ids: a reward is asked for by id
-            self.rankings.add(self.identity.name, question, tiers)
-        self.dismiss(id)
-        return comparison
-
-    def dismiss(self, id: str) -> None:
-        with self._lock:
-            self.gallery.dismiss(id)
-
     def close(self) -> None:
         self._closed.set()
         for thread in self._threads:
             thread.join()  # `_warm` would start the verifier's process again
         self._stack.close()
-
-    def _can_be_ranked(self, label: str) -> bool:
-        """Whether the order of answers means something. Where the whole completion is the answer, it is right or wrong,
-        and no order of wrong ones says more. Elsewhere a person can see how well it is argued."""
-        return not getattr(self._made[label], "has_answers", True) or self.specs[label].answer != "whole"
 
     def _draw(self, label: str) -> Entry:
         """A new question of the task, which every node can derive from this key, the round and slot 0."""
@@ -242,7 +208,6 @@ class Contributor:
 
     def _take(self, received: Sequence[Scored]) -> None:
         with self._lock:
-            self.gallery.add(one for one in received if self.tasks.label_of(one.question.id) in self.ranked)
             for scored in received:
                 label = self.tasks.label_of(scored.question.id)
                 if label is not None:

@@ -1,11 +1,9 @@
-"""The page on which a person answers and ranks, and the same for programs as JSON (docs/guides/human.md).
+"""The page on which a person answers, and the same for programs as JSON (docs/guides/human.md).
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
 POST /api/question               {"want": "recommended", "n": 1}  ->  questions that wait for an answer
 POST /api/answer                 {"round": 17, "slot": 0, "answers": ["6"]}  ->  rewards
 POST /api/skip                   {"round": 17, "slot": 0}
-POST /api/comparison             {}  ->  answers of nodes, side by side
-POST /api/ranking                {"id": "...", "places": [1, 2, 2]}  ->  who wrote what
 GET  /api/journal?limit=&before= answers, their rewards, and who learned from them
 GET  /api/lessons?after=         who learned from them since
 
@@ -31,7 +29,6 @@ from shoal.rollout import Question
 from shoal.tasks.pictures import data_address
 from shoal.untrusted import UNDECODABLE
 from shoal_web.human.contributor import Contributor
-from shoal_web.human.gallery import shown
 from shoal_web.human.journal import Entry, Learned
 from shoal_web.human.recommended import RECOMMENDED
 from shoal_web.serving.guard import MOST_BYTES, Access, PostGuard
@@ -72,13 +69,6 @@ class Answers(Place, kw_only=True):
     answers: list[str]
 
 
-class Ranked(Posted):
-    """A comparison, and the place of each answer; no places to pass it over."""
-
-    id: str
-    places: list[int] = []
-
-
 class Page(Posted):
     """Entries of the journal, in rounds below `before`."""
 
@@ -111,26 +101,6 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         one.journal.skip(given.round, given.slot)
         return {}
 
-    def compare(given: Posted) -> Data:
-        if (comparison := one.compare()) is None:
-            return {"comparison": None}
-        asked = comparison.question
-        told = {"id": comparison.id, "text": asked.text, "task": asked.id.task, "pictures": _pictures(asked)}
-        answers = [shown(answer.text) for answer in comparison.answers]
-        return {"comparison": {**told, "makers": comparison.makers, "answers": answers}}
-
-    def rank(given: Ranked) -> Data:
-        if not given.places:
-            one.dismiss(given.id)
-            return {}
-        comparison = one.rank(given.id, given.places)
-        return {
-            "answers": [
-                {"text": shown(each.text), "reward": each.reward, "makers": sorted(each.makers), "place": place}
-                for each, place in zip(comparison.answers, given.places, strict=True)
-            ]
-        }
-
     def journal(given: Page) -> Data:
         entries = one.journal.answered(given.limit, given.before)
         return {"entries": [_entry(one, entry, one.journal.lessons_of(entry)) for entry in entries]}
@@ -151,8 +121,6 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         _route("/api/question", Wanted, question),
         _route("/api/answer", Answers, answer),
         _route("/api/skip", Place, skip),
-        _route("/api/comparison", Posted, compare),
-        _route("/api/ranking", Ranked, rank),
         _route("/api/journal", Page, journal, "GET"),
         _route("/api/lessons", Since, lessons, "GET"),
     ]
@@ -194,7 +162,6 @@ def _state(one: Contributor) -> Data:
         **{name: status[name] for name in ("private", "links", "peers", "silo")},
         "note": status["note"].removesuffix("; training goes on").removeprefix("alone: "),
         "tasks": one.figures(),
-        "ranks": bool(one.ranked),
         "totals": one.journal.totals(),
         "most": min(8, one.config.policy.num_generations),
         "longest": one.member.admission.limits.max_characters,
@@ -226,4 +193,4 @@ def _entry(one: Contributor, entry: Entry, lessons: Sequence[Learned] = ()) -> D
     right = one.right_answer(entry)
     bare = entry.task in one.specs and one.specs[entry.task].answer == "whole"  # nothing else may stand in an answer
     answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered, "bare": bare}
-    return {**_asked(entry), **answered, "right": right and shown(right[:LONGEST_RIGHT]), "lessons": lessons}
+    return {**_asked(entry), **answered, "right": right and right[:LONGEST_RIGHT], "lessons": lessons}

@@ -534,9 +534,9 @@ def test_a_forgotten_key_leaves_its_name_to_others(ada: Identity, monkeypatch: p
 
 def test_time_in_rewards_is_charged(ada: Identity) -> None:
     class Long:
-        def examined(self, *_: object) -> list[float]:
+        def score(self, *_: object) -> list[list[float]]:
             time.sleep(0.2)
-            return [0.0, 1.0]
+            return [[0.0, 1.0]]
 
     admission = gate()
     admission.rewards = Long()  # type: ignore[assignment]

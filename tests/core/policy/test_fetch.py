@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from index import CONTENT, environment, make_model, make_wheel, serving_index, use
 
-from shoal.config.rewards import specs_with_models
+from shoal.config.rewards import ModelSection, VerifierSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.fetch import (
@@ -146,14 +146,14 @@ def test_a_run_names_what_it_takes(model: NamedModel, tmp_path: Path, monkeypatc
     """So that its worker processes and a resumed run take the same."""
     settings = {
         "policy": {"model": ["minnow", "guppy"]},
-        "rewards": [{"kind": "generative", "model": "minnow"}, {"kind": "verifier"}],
+        "rewards": [ModelSection(kind="judge", model="minnow"), VerifierSection(kind="verifier")],
     }
     config = Config.model_validate(settings)
     assert fetch_models(config) == config
     use(monkeypatch, model, tmp_path / "other")
     found = fetch_models(config)
     assert found.policy.model == ["nobody/minnow", "guppy"]
-    assert [spec.model for spec in specs_with_models(found.rewards)] == ["nobody/minnow"]
+    assert [spec.model for spec in found.models_that_reward] == ["nobody/minnow"]
 
 
 def test_without_pip_and_uv(model: NamedModel, monkeypatch: pytest.MonkeyPatch) -> None:

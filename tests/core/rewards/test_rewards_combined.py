@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,18 +14,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shoal.config.load import make_config
-from shoal.config.rewards import (
-    FunctionRewardSpec,
-    GenerativeRewardSpec,
-    ModelRewardSpec,
-    RankingsRewardSpec,
-    VerifierRewardSpec,
-)
+from shoal.config.rewards import FunctionSection, RewardSection, VerifierSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import evaluate
-from shoal.rewards import Combined, Entry, Pointwise, RewardSpec, RewardVerifier, Verified, rewards_of
-from shoal.rewards.rankings import Rankings
+from shoal.rewards import Combined, Entry, Pointwise, RewardVerifier, Verified, rewards_of
 from shoal.rewards.reward import Pair, unit
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Scored
@@ -97,10 +90,10 @@ def test_a_group_is_live_if_any_of_its_rewards_differs() -> None:
 def test_trouble_is_named_and_all_are_closed() -> None:
     one, two = Given(1.0), Given(1.0)
     one.trouble = "2 x nan"
-    with Combined([Entry("style", one), Entry("form", two)]) as rewards:
-        assert rewards.trouble == "reward 'style': 2 x nan"
-        assert RewardVerifier(Sayings(), rewards).trouble == rewards.trouble
-        assert rewards.parts([(Q, ["x"])]) == {"style": [[1.0]], "form": [[1.0]]}
+    rewards = Combined([Entry("style", one), Entry("form", two)])
+    assert rewards.trouble == "reward 'style': 2 x nan"
+    assert RewardVerifier(Sayings(), rewards).trouble == rewards.trouble
+    rewards.close()
     assert one.closed
     assert two.closed
     with pytest.raises(ValueError, match="at least one"):
@@ -125,15 +118,14 @@ def test_a_scorer_takes_rewards_in_its_verifiers_place_and_evaluation_does_not()
     assert answered.pass_at(1).value == 0.5
 
 
-def test_the_same_rewards_with_another_verifier_and_their_means() -> None:
+def test_what_the_verifier_gave_before_and_the_means() -> None:
     style = Given(0.25, 0.75, None)
     rewards = Combined([Entry("right", Verified(Exact())), Entry("style", style)])
-    other = rewards.by(Exact("4"))
     items = [(Q, ["right", "4", "4"])]
     assert rewards.means(items) == {"right": pytest.approx(1 / 3), "style": 0.5}
-    assert other.means(items) == {"right": pytest.approx(2 / 3), "style": 0.5}
-    assert other.entries[1].reward is style
-    assert other.means([]) == {"right": None, "style": None}
+    assert rewards.means([]) == {"right": None, "style": None}
+    assert rewards.score(items) == [[0.625, 0.375, 0.0]]
+    assert rewards.score(items, [[0.0, 1.0, 0.5]]) == [[0.125, 0.875, 0.5]]
 
 
 def gated(right: Sequence[float | None], *others: Sequence[float | None]) -> list[float]:
@@ -175,73 +167,55 @@ def test_a_reward_of_ones_own_sees_each_text_once() -> None:
     assert reward.asked == [(Q, "ccc")]
 
 
-def made(*specs: RewardSpec) -> Combined | None:
+def made(*specs: RewardSection) -> Combined | None:
     return rewards_of(Config(rewards=list(specs)), Exact(), placement=None)  # type: ignore[arg-type]
 
 
 def test_the_default_is_the_verifier_itself() -> None:
     assert made() is None
-    assert made(VerifierRewardSpec()) is None
+    assert made(VerifierSection(kind="verifier")) is None
 
 
-def test_rewards_are_made_from_their_settings(tmp_path: Path) -> None:
-    Rankings(tmp_path / "r")
-    rewards = made(
-        VerifierRewardSpec(),
-        RankingsRewardSpec(file=str(tmp_path / "r"), weight=2),
-        FunctionRewardSpec(name="short", function="test_rewards_functions:few", weight=1),
-    )
+def test_rewards_are_made_from_their_settings() -> None:
+    short = FunctionSection(kind="function", name="short", function="test_rewards_functions:few", weight=2)
+    rewards = made(VerifierSection(kind="verifier"), short)
     assert rewards is not None
-    with rewards:
-        assert [(entry.name, entry.weight) for entry in rewards.entries] == [
-            ("verifier", 1),
-            ("rankings", 2),
-            ("short", 1),
-        ]
-        tasks = Sayings()
-        assert tasks.question(Q.id) == Q
-        assert rewards.parts([])["rankings"] == []
+    with closing(rewards):
+        assert [(entry.name, entry.weight) for entry in rewards.entries] == [("verifier", 1), ("short", 2)]
 
 
-def test_rewards_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
-    twice = RankingsRewardSpec(file=str(tmp_path / "r"))
-    with pytest.raises(UserError, match="two rewards are called 'rankings'"):
+def test_rewards_that_cannot_be_made_are_refused() -> None:
+    twice = FunctionSection(kind="function", function="test_rewards_functions:few")
+    with pytest.raises(UserError, match="two rewards are called 'function'"):
         made(twice, twice)
     with pytest.raises(UserError, match="cannot import"):
-        made(FunctionRewardSpec(function="no_such_module:f"))
+        made(FunctionSection(kind="function", function="no_such_module:f"))
 
 
-KINDS = "verifier, model, generative, function, rankings"
+WRITE = "rewards.0: write [[rewards]] with a kind; choose from "
+NONE = "rewards.0: there is no kind of reward "
 
 
 @pytest.mark.parametrize(
     ("reward", "message"),
     [
-        (3, f"rewards.0 = 3: write [[rewards]] with a kind, one of {KINDS}"),
-        ({"kind": 3}, "rewards.0.kind = '3': there is no such kind of reward"),
-        ({"vote": 3}, f"rewards.0 = {{'vote': 3}}: write [[rewards]] with a kind, one of {KINDS}"),
+        (3, WRITE),
+        ({"kind": 3}, WRITE),
+        ({"vote": 3}, WRITE),
+        ({"kind": "verifer"}, f"{NONE}'verifer'; did you mean 'verifier'?"),
+        ({"kind": "os:system"}, f"{NONE}'os:system'; choose from "),
+        ({"kind": "rankings", "file": "x"}, f"{NONE}'rankings'; choose from "),
         (
             {"kind": "verifier", "vote": 3},
             "there is no setting 'rewards.0.vote' for a reward of kind 'verifier'; did you mean 'gate'?",
         ),
-        ({"kind": "modle"}, "rewards.0.kind = 'modle': there is no such kind of reward; did you mean 'model'?"),
-        ({"kind": "model"}, "rewards.0: a reward of kind 'model' needs 'model'"),
-        ({"kind": "model", "model": ""}, "rewards.0: a reward of kind 'model' needs 'model'"),
         ({"kind": "function"}, "rewards.0: a reward of kind 'function' needs 'function'"),
         (
             {"kind": "function", "function": "f"},
             "a reward function is module:attribute, such as my.py:score, and not 'f'",
         ),
         ({"kind": "function", "function": "a:b", "low": 1.0}, "low = 1.0 must be less than high = 1.0"),
-        (
-            {"kind": "model", "model": "m", "votes": 3},
-            "there is no setting 'rewards.0.votes' for a reward of kind 'model': it is for kind 'generative'",
-        ),
-        (
-            {"kind": "rankings", "file": "f", "fil": "x"},
-            "there is no setting 'rewards.0.fil' for a reward of kind 'rankings'; did you mean 'file'?",
-        ),
-        ({"kind": "model", "model": "m", "label": -1}, "rewards.0.label = -1: input should be greater than"),
+        ({"kind": "verifier", "weight": 0}, "rewards.0.weight = 0: input should be greater than"),
     ],
 )
 def test_wrong_settings_get_one_line_that_says_what_would_be_right(reward: Any, message: str) -> None:
@@ -253,11 +227,8 @@ def test_wrong_settings_get_one_line_that_says_what_would_be_right(reward: Any, 
 
 def test_every_kind_comes_back_from_a_file_as_it_went_in() -> None:
     specs = [
-        VerifierRewardSpec(gate=True),
-        ModelRewardSpec(model="m", scale="linear", low=-1.0),
-        GenerativeRewardSpec(model="m", votes=2),
-        FunctionRewardSpec(function="a:b", columns={"truth": "answer"}),
-        RankingsRewardSpec(file="f"),
+        VerifierSection(kind="verifier", gate=True),
+        FunctionSection(kind="function", function="a:b", columns={"truth": "answer"}),
     ]
     config = make_config({"rewards": [spec.model_dump() for spec in specs]}, "file", allow_code=True)
     assert config.rewards == specs

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from data_files import data_config, write
 
-from shoal.config.rewards import FunctionRewardSpec
+from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rewards import FunctionReward
@@ -23,7 +23,9 @@ HERE = "test_rewards_functions"
 
 
 def reward_of(name: str, **settings: object) -> FunctionReward:
-    return FunctionReward(FunctionRewardSpec.model_validate({"function": f"{HERE}:{name}", **settings}), TASKS)
+    return FunctionReward(
+        FunctionSection.model_validate({"kind": "function", "function": f"{HERE}:{name}", **settings}), TASKS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +157,7 @@ def test_lone_surrogates_and_markup_pass(naughty: FunctionReward, question: Ques
 )
 def test_what_cannot_be_had_is_told_at_the_start(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        FunctionReward(FunctionRewardSpec(function=name), TASKS)
+        FunctionReward(FunctionSection(kind="function", function=name), TASKS)
 
 
 @pytest.mark.parametrize("chats", [False, True], ids=["texts", "chats"])
@@ -164,7 +166,7 @@ def test_a_function_gets_texts_where_the_prompts_of_the_data_are_texts(tmp_path:
     chat = [{"role": "user", "content": text}]
     config = data_config(write(tmp_path / "sums.jsonl", [{"prompt": chat if chats else text, "answer": "4"}]))
     [question] = Tasks(config).draw(1, "key")
-    function = Function(FunctionRewardSpec(function=f"{HERE}:naughty", guarded=False), Tasks(config))
+    function = Function(FunctionSection(kind="function", function=f"{HERE}:naughty", guarded=False), Tasks(config))
     given = function.arguments([Call(question.id, question.prompt, "4")])
     said: list[Any] = [chat, [{"role": "assistant", "content": "4"}]] if chats else [text, "4"]
     assert [given["prompts"], given["completions"]] == [[one] for one in said]

@@ -57,5 +57,5 @@ def test_a_function_rewards_and_the_verifier_evaluates(tmp_path: Path) -> None:
 def test_mistakes_are_told() -> None:
     with pytest.raises(UserError, match="did you mean 'weight'"):
         make_config({"rewards": [{"kind": "verifier", "wieght": 1}]}, "x")
-    with pytest.raises(UserError, match="needs 'model'"):
-        make_config({"rewards": [{"kind": "generative"}]}, "x")
+    with pytest.raises(UserError, match="needs 'function'"):
+        make_config({"rewards": [{"kind": "function"}]}, "x")

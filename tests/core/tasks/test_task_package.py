@@ -8,28 +8,20 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from installed import installed
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
-from shoal.sandbox.examiner import Candidate, validated
+from shoal.sandbox.pipes import Candidate
 from shoal.sandbox.verifier import Verifier
+from shoal.sandbox.worker import validated
 from shoal.tasks import Tasks, create_task
 from shoal.tasks.draw import InvalidRollout
 
 DOCS = Path(__file__).parents[3] / "docs"
 LONGEST = 40
 """Lines of the example."""
-
-
-def installed(folder: Path, name: str, group: str, entries: dict[str, str]) -> None:
-    """What pip writes about a package with these entry points."""
-    about = folder / f"{name}-0.1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text(
-        "\n".join([f"[{group}]", *(f"{key} = {value}" for key, value in entries.items())])
-    )
 
 
 @pytest.fixture

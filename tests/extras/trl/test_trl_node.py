@@ -329,7 +329,6 @@ def test_a_trainer_that_ignores_the_hooks_is_refused(tmp_path: Path) -> None:
         ({"local": 4}, "'local' is no setting of a trainer's node"),
         ({"suit": "pond"}, "there is no setting 'suit'"),
         ({"suite": "pnd"}, "pond"),
-        ({"rewards": [{"kind": "rankings", "file": "x"}]}, "rankings"),
         ({"connect": "nowhere"}, "nowhere"),
     ],
 )

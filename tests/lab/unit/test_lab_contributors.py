@@ -20,7 +20,6 @@ from shoal.errors import UserError
 from shoal.policy.device import place
 from shoal.rewards import Combined, RewardVerifier
 from shoal.rewards.combined import Entry
-from shoal.rewards.model import ModelReward
 from shoal.rewards.reward import Verified
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import QuestionId
@@ -28,6 +27,7 @@ from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.run import Run
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
+from shoal_extras.rewards.model import ModelReward
 from shoal_lab.bases import Judged, judged_answers, make_base
 from shoal_lab.cells import Silent
 from shoal_lab.config import LabConfig

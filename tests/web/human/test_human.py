@@ -1,4 +1,4 @@
-"""One who answers and does not learn: the journal, the choice of tasks, the gallery, the contributor and its API."""
+"""One who answers and does not learn: the journal, the choice of tasks, the contributor and its API."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from typing import Any
 import msgspec
 import pytest
 from fakes import question, rollout
-from hypothesis import given
-from hypothesis import strategies as st
 from local_examiner import LocalExaminer
 from test_network import until
 
@@ -38,7 +36,6 @@ from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.wire.rollouts import open_envelope
 from shoal_web.human.contributor import OPEN_QUESTIONS, Contributor, UnfitError
-from shoal_web.human.gallery import ANSWERS, QUESTIONS, SHOWN, Gallery, shown
 from shoal_web.human.journal import MOST_LEARNERS, Entry, Journal, Learned
 from shoal_web.human.recommended import Figures, choose, need, suitability
 
@@ -189,72 +186,6 @@ def test_a_task_may_be_chosen() -> None:
     assert choose([figures("a"), figures("b")], "b", Random(0)) == "b"
 
 
-# The gallery
-
-
-def written(node: str, *answers: str, index: int = 1, right: str = "yes") -> Scored:
-    asked = question(index)
-    return Scored(rollout(asked, answers, node), asked, tuple(float(each == right) for each in answers))
-
-
-def test_answers_of_several_nodes_come_before_those_of_one() -> None:
-    gallery = Gallery()
-    assert gallery.pick("me", Random(0)) is None
-    gallery.add([written("ada", "yes", "no", index=2), written("ada", "yes"), written("bob", "no", " no", "maybe")])
-    picked = gallery.pick("me", Random(0))
-    assert picked is not None
-    assert picked.question == question(1)
-    assert picked.makers == 2
-    assert sorted(each.text for each in picked.answers) == ["maybe", "no", "yes"]
-
-
-def test_a_ranking_gives_tiers_and_is_given_once() -> None:
-    gallery = Gallery()
-    gallery.add([written("ada", "yes", "no"), written("bob", "maybe")])
-    picked = gallery.pick("me", Random(1))
-    assert picked is not None
-    places = {"yes": 1, "no": 3, "maybe": 3}
-    for wrong in ([1], [0, 1, 2], [1, 2, SHOWN + 1]):
-        with pytest.raises(ValueError, match="place"):
-            gallery.tiers(picked.id, wrong)
-    _, tiers = gallery.tiers(picked.id, [places[each.text] for each in picked.answers])
-    assert [sorted(tier) for tier in tiers] == [["yes"], ["maybe", "no"]]
-    gallery.dismiss(picked.id)
-    with pytest.raises(LookupError):
-        gallery.tiers(picked.id, [1, 2, 3])
-    assert gallery.pick("me", Random(2)) is None
-
-
-def test_nobody_judges_himself_and_one_answer_is_no_choice() -> None:
-    gallery = Gallery()
-    gallery.add([written("me", "yes", "no"), written("ada", "yes", index=2), written("ada", " ", "yes", index=3)])
-    assert gallery.pick("me", Random(0)) is None
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.lists(st.text(max_size=3), min_size=1, max_size=6))))
-def test_what_is_shown_is_varied(groups: list[tuple[str, list[str]]]) -> None:
-    gallery = Gallery()
-    gallery.add([written(node, *answers) for node, answers in groups])
-    picked = gallery.pick("me", Random(0))
-    makers = {node for node, answers in groups for answer in answers if answer.split()}
-    if picked is not None:
-        texts = [each.text for each in picked.answers]
-        assert 2 <= len(texts) == len(set(texts)) <= SHOWN
-        assert picked.makers >= min(2, len(makers)) or len(makers) == 1
-
-
-def test_the_gallery_is_bounded() -> None:
-    gallery = Gallery()
-    gallery.add(written(f"n{n}", f"answer {n}", f"other {n}", index=5 * n + 1) for n in range(QUESTIONS + 50))
-    gallery.add(written(f"n{n}", f"answer {n}", index=99) for n in range(ANSWERS + 50))
-    assert len(gallery) == QUESTIONS
-    assert len(gallery._asked[question(99).hash].answers) == ANSWERS
-
-
-def test_what_cannot_be_seen_is_shown() -> None:
-    assert shown("a\u202eb\u200bc\x1b[31m\n\td é") == "a�b�c�[31m\n\td é"
-
-
 # The contributor
 
 
@@ -266,13 +197,6 @@ def config_of(**settings: Any) -> Config:
 @pytest.fixture
 def one(tmp_path: Path) -> Iterator[Contributor]:
     with closing(Contributor(config_of(), tmp_path / "me", seed=0)) as made:
-        yield made
-
-
-@pytest.fixture
-def reasoning(tmp_path: Path) -> Iterator[Contributor]:
-    """Of a swarm whose answers show their reasoning, so that people may rank them."""
-    with closing(Contributor(config_of(tasks={"suite": "tagged"}), tmp_path / "me", seed=0)) as made:
         yield made
 
 
@@ -403,45 +327,10 @@ def test_a_right_answer_is_told_after_ones_own(one: Contributor) -> None:
     assert one.right_answer(entry) == entry.question.text.split()[-1][::-1]
 
 
-def test_answers_that_are_right_or_wrong_are_not_ranked(one: Contributor) -> None:
+def test_what_peers_answer_says_how_hard_a_task_is(one: Contributor) -> None:
     asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
-    one._take([Scored(rollout(asked, ["4", "5"], "ada"), asked, (1.0, 0.0))])
-    assert one.compare() is None
-    assert not one.ranked
-
-
-def test_rankings_are_kept_for_rewards(reasoning: Contributor) -> None:
-    one = reasoning
-    assert one.compare() is None
-    asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
-    other = msgspec.structs.replace(asked, id=msgspec.structs.replace(asked.id, seed=5))
-    texts = ["4", "5", "6"]
-    one._take([Scored(rollout(asked, texts[:2], "ada"), asked, (1.0, 0.0))])
-    one._take([Scored(rollout(other, texts[1:], "bob"), other, (0.0, 0.0))])
-    picked = one.compare()
-    assert picked is not None
-    one.rank(picked.id, [{"4": 1, "5": 2, "6": 2}[each.text] for each in picked.answers])
-    assert one.rankings.score([(asked, texts), (other, texts)]) == [[1.0, 0.25, 0.25]] * 2
-    assert one.compare() is None
+    one._take([Scored(rollout(asked, ["4", "5"], "ada"), asked, rewards) for rewards in ((1.0, 0.0), (0.0, 0.0))])
     assert next(each for each in one.figures() if each.label == asked.id.task).others == 0.25
-
-
-def test_a_ranking_that_cannot_be_written_is_not_lost(reasoning: Contributor, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = reasoning
-    asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
-    one._take([Scored(rollout(asked, ["4", "5"], "ada"), asked, (1.0, 0.0))])
-    picked = one.compare()
-    assert picked is not None
-    with monkeypatch.context() as full:
-        full.setattr(one.rankings, "add", fails)
-        with pytest.raises(sqlite3.OperationalError):
-            one.rank(picked.id, [1, 2])
-    one.rank(picked.id, [1, 2])
-    assert one.rankings.score([(asked, [each.text for each in picked.answers])]) == [[1.0, 0.0]]
-
-
-def fails(*_: object) -> None:
-    raise sqlite3.OperationalError("database or disk is full")
 
 
 def test_it_starts_without_torch(tmp_path: Path) -> None:
@@ -523,14 +412,12 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     place = {"round": asked["round"], "slot": asked["slot"]}
     done = page.post("/api/answer", {**place, "answers": [right, "no"]})
     assert (done["rewards"], done["right"], done["bare"]) == ([1.0, 0.0], right, True)
-    assert not page.get("/api/state")["ranks"]
     [entry] = page.get("/api/journal")["entries"]
     assert entry == done
     assert page.get(f"/api/journal?before={asked['round']}")["entries"] == []
     [skipped] = page.post("/api/question", {})["questions"]
     page.post("/api/skip", {"round": skipped["round"]})
     assert page.post("/api/question", {})["questions"][0]["round"] > skipped["round"]
-    assert page.post("/api/comparison", {}) == {"comparison": None}
     said = Learned(0, asked["round"], 0, "ab" * 32, "ada", None, 3, 5.0)
     page.one.journal.learned([said])
     heard = page.get("/api/lessons?after=0")
@@ -551,25 +438,6 @@ def test_what_fails_for_now_is_told(page: Page, error: Exception, monkeypatch: p
         place = {"round": asked["round"], "answers": ["4"]}
         assert page.fetch("/api/answer", place, page.may)[:2] == (503, {"error": str(error)})
     assert page.post("/api/answer", place)["answers"] == ["4"]
-
-
-def test_a_ranking_by_the_api(reasoning: Contributor) -> None:
-    with closing(Page(reasoning)) as page:
-        _rank(page)
-
-
-def _rank(page: Page) -> None:
-    assert page.get("/api/state")["ranks"]
-    asked = page.one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
-    page.one._take([Scored(rollout(asked, ["4", "<b>5</b>\u202e"], "ada"), asked, (1.0, 0.0))])
-    picked = page.post("/api/comparison", {})["comparison"]
-    assert sorted(picked["answers"]) == ["4", "<b>5</b>�"]
-    assert "ada" not in json.dumps(picked)
-    places = [1 if text == "4" else 2 for text in picked["answers"]]
-    told = page.post("/api/ranking", {"id": picked["id"], "places": places})["answers"]
-    assert all(each["makers"] == ["ada"] for each in told)
-    assert {each["text"]: (each["place"], each["reward"]) for each in told}["4"] == (1, 1.0)
-    assert page.fetch("/api/ranking", {"id": picked["id"], "places": places}, page.may)[0] == 404
 
 
 WRONG: dict[str, tuple[Any, Mapping[str, str], int]] = {

@@ -51,7 +51,7 @@ TASKS = [
 ]
 STATE = {
     "word": "w", "name": "brave-lark-77d0", "id": "ab" * 32, "kind": "human", "swarm": "reef", "private": False,
-    "links": 2, "peers": 2, "silo": False, "note": "", "tasks": TASKS, "ranks": True, "most": 8, "longest": 256,
+    "links": 2, "peers": 2, "silo": False, "note": "", "tasks": TASKS, "most": 8, "longest": 256,
     "totals": {"answered": 12, "reward": 9.0, "taught": 4, "learners": 2},
 }  # fmt: skip
 QUESTION = {"round": 9, "slot": 0, "task": "spell_backward", "text": "Spell this word backward: lantern"}
@@ -69,18 +69,10 @@ def entry(round: int, answers: list[str], rewards: list[float], right: str | Non
 
 WRONG = entry(9, ["nretnel"], [0.0])
 JOURNAL = [entry(8, ["nretnal", "lantern"], [1.0, 0.0]), entry(7, ["no idea"], [0.0])]
-RANKED = ["It ends in n, so\nnretnal", "lantern", "nretnla"]
-COMPARISON = {"id": "c", "text": QUESTION["text"], "task": "spell_backward", "makers": 2, "answers": RANKED}
-REVEALED = [
-    {"text": text, "reward": float(not at), "makers": [NAMES[at % 2]], "place": at + 1}
-    for at, text in enumerate(RANKED)
-]
 SAID: dict[str, Any] = {
     "state": STATE,
     "question": {"questions": [{**QUESTION, "prompt": [], "tagged": False, "longest": 256}]},
     "answer": WRONG,
-    "comparison": {"comparison": COMPARISON},
-    "ranking": {"answers": REVEALED},
     "journal": {"entries": JOURNAL},
 }
 
@@ -119,19 +111,10 @@ def several(tab: Any) -> None:
     tab.locator("textarea").nth(0).fill("nretnal")
 
 
-def ranked(tab: Any) -> None:
-    for place in range(len(RANKED)):
-        tab.locator(f"#rank fieldset >> nth={place} >> label >> nth={place}").click()
-    tab.click("text=Send ranking")
-    tab.wait_for_selector(".made")
-
-
 VIEWS: dict[str, tuple[str, str, Any]] = {
     "answer": ("/", "textarea", None),
     "several": ("/", "textarea", several),
     "answered": ("/", "textarea", answered),
-    "rank": ("/#rank", "fieldset", None),
-    "ranked": ("/#rank", "fieldset", ranked),
     "journal": ("/#journal", ".entries", None),
     "enter": ("/enter", "form", None),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -28,15 +27,13 @@ TRIES = 12
 
 @pytest.fixture(scope="module")
 def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Page]]:
-    """A node that learns, and somebody's page, each seeing the other. A completion may say more than its answer, the
-    last line, so that people may rank completions."""
+    """A node that learns, and somebody's page, each seeing the other."""
     folder = tmp_path_factory.mktemp("swarm")
     where = address()
-    settings = {"tasks": {"answer": "last_line"}, "round": {"nodes": 1}}
-    config = Config.model_validate({**settings, "network": {"name": SWARM, "connect": [where]}})
+    config = Config.model_validate({"round": {"nodes": 1}, "network": {"name": SWARM, "connect": [where]}})
     with (
         relay(where),
-        Node(folder / "node", where, "--answer", "last_line") as node,
+        Node(folder / "node", where) as node,
         closing(Contributor(config, folder / "me")) as one,
         closing(Page(one)) as page,
     ):
@@ -75,18 +72,6 @@ def test_a_node_learns_from_a_person_and_the_page_names_it(swarm: tuple[Node, Pa
     refused = next(p for p in node.status["admission"]["peers"] if p["id"] == one.identity.id)["refused"]
     assert not set(refused) - {"duplicate"}
     assert one.member.status()["faults"] == 0
-
-
-def test_what_nodes_wrote_can_be_ranked(swarm: tuple[Node, Page]) -> None:
-    node, page = swarm
-    until(lambda: page.post("/api/comparison", {})["comparison"], 60)
-    comparison = page.post("/api/comparison", {})["comparison"]
-    places = list(range(1, len(comparison["answers"]) + 1))
-    told = page.post("/api/ranking", {"id": comparison["id"], "places": places})["answers"]
-    assert [each["text"] for each in told] == comparison["answers"]
-    name = json.loads((node.run / "swarm.json").read_text())["name"]
-    assert all(each["makers"] == [name] for each in told)
-    assert page.one.rankings.ranked()
 
 
 @pytest.fixture
@@ -140,16 +125,6 @@ def test_in_a_browser(swarm: tuple[Node, Page], browser: Any) -> None:
     tab.wait_for_selector(".result")
     assert tab.inner_text(".result h2") == "1 of 2 are right"
     assert tab.locator("main img").count() == 0
-
-    tab.click("text=Rank")
-    tab.wait_for_selector("#rank fieldset", timeout=60_000)
-    count = tab.locator("#rank fieldset").count()
-    for place in range(count):
-        tab.keyboard.press(str(place + 1))
-    assert tab.inner_text(":focus") == "Send ranking"
-    tab.keyboard.press("Enter")
-    tab.wait_for_selector("#next-rank")
-    assert name in tab.inner_text("#rank fieldset >> nth=0")
 
     tab.click("text=Journal")
     tab.wait_for_selector(".entries")

@@ -261,106 +261,6 @@ function outcome(entry) {
 
 const focusFirst = () => document.querySelector("#answer textarea[name=answer]")?.focus({ preventScroll: true });
 
-// Ranking.
-
-let comparison = null;
-let revealed = null;
-let nothing = false; // whether the page says that there is nothing to rank
-
-async function showRank(fresh = false) {
-  if (!comparison || fresh) {
-    revealed = null;
-    comparison = (await ask("/api/comparison", {})).comparison;
-  }
-  drawRank();
-}
-
-function drawRank() {
-  nothing = !comparison;
-  if (nothing) {
-    const [title, why] = state.ranks
-      ? ["Nothing to rank yet", "When nodes have given different answers to a question, the answers appear here side by side."]
-      : ["Nothing to rank here", "Answers to this swarm's questions are right or wrong, and their order says no more. Rankings are for answers that show their reasoning, and for tasks without a right answer."];
-    $("rank").replaceChildren(el("div", { className: "card empty" }, el("b", {}, title), why));
-    return;
-  }
-  const letters = "ABCD";
-  const count = comparison.answers.length;
-  const grid = el("div", { className: "answers" });
-  const form = el("form", {}, grid);
-  comparison.answers.forEach((text, number) => {
-    const legend = el("legend", {}, `Answer ${letters[number]}`);
-    const box = el("fieldset", { dataset: { number } }, legend, el("div", { className: "text", tabIndex: -1 }, text));
-    if (revealed) {
-      const one = revealed[number];
-      box.append(el("p", { className: "made" }, el("span", { className: right(one.reward) ? "good" : "bad" },
-        right(one.reward) ? "✓ right" : "✗ not right"), ` · your place ${one.place} · by `,
-        el("span", { className: "maker" }, one.makers[0]), one.makers.length > 1 ? ` and ${one.makers.length - 1} more` : ""));
-    } else {
-      const places = el("div", { className: "places" });
-      for (let place = 1; place <= count; place += 1) {
-        const input = el("input", { type: "radio", name: `place-${number}`, value: place });
-        input.setAttribute("aria-label", place === 1 ? "best" : place === count ? "last" : `place ${place}`);
-        places.append(el("label", {}, input, el("span", {}, String(place))));
-      }
-      box.append(places);
-    }
-    grid.append(box);
-  });
-  const makers = comparison.makers > 1 ? `by ${comparison.makers} nodes` : "by one node";
-  const card = el("article", { className: "card" },
-    el("div", { className: "bar" }, el("span", { className: "tag" }, spoken(comparison.task)),
-      el("span", { className: "kicker" }, `${plural(count, "answer")} ${makers}`)),
-    ...pictures(comparison), questionText(comparison.text), form);
-  if (revealed) {
-    const next = el("button", { id: "next-rank", className: "primary", type: "button" }, "Next", el("kbd", {}, "Enter"));
-    next.addEventListener("click", () => doing([next], async () => { await showRank(true); focusRank(); }));
-    form.append(el("div", { className: "actions" }, next));
-  } else {
-    const send = el("button", { className: "primary", type: "submit", disabled: true }, "Send ranking");
-    const skip = el("button", { type: "button" }, "Skip");
-    form.append(
-      el("p", { className: "facts" }, "1 is the best; equally good answers get the same place. ",
-        el("span", { className: "keys" }, "Press 1 to ", String(count), " to place an answer and go to the next.")),
-      el("div", { className: "actions" }, send, el("span", { className: "gap" }), skip));
-    const given = () => comparison.answers.map((_, number) => Number(form.elements[`place-${number}`].value));
-    form.addEventListener("change", () => { send.disabled = given().some((place) => !place); });
-    form.addEventListener("keydown", (event) => {
-      const box = event.target.closest("fieldset");
-      const place = Number(event.key);
-      if (!box || !(place >= 1 && place <= count) || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      const number = Number(box.dataset.number);
-      form.elements[`place-${number}`][place - 1].checked = true;
-      send.disabled = given().some((each) => !each);
-      const next = [...Array(count).keys()].find((other) => !form.elements[`place-${other}`].value);
-      (next === undefined ? send : form.elements[`place-${next}`][0]).focus();
-    });
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      doing([send, skip], async () => {
-        revealed = (await ask("/api/ranking", { id: comparison.id, places: given() })).answers;
-        drawRank();
-        $("next-rank").focus();
-      });
-    });
-    skip.addEventListener("click", () => doing([send, skip], async () => {
-      await ask("/api/ranking", { id: comparison.id });
-      await showRank(true);
-    }));
-  }
-  $("rank").replaceChildren(card);
-}
-
-// Digits work without a focus, too.
-document.addEventListener("keydown", (event) => {
-  if (view !== "rank" || document.activeElement !== document.body || !/^[1-4]$/.test(event.key)) return;
-  const open = [...document.querySelectorAll("#rank fieldset")].find((box) => !box.querySelector("input:checked"));
-  open?.querySelector("input")?.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, bubbles: true }));
-});
-
-const focusRank = () => document.querySelector("#rank input")?.focus({ preventScroll: true });
-
 // The journal.
 
 let entries = [];
@@ -400,7 +300,6 @@ function drawState() {
   $("place").textContent = state.silo ? `${where}: ${state.note || "alone"}` : `${where}: ${plural(state.peers, "node")} here`;
   $("name").textContent = state.name;
   $("name").title = state.id;
-  document.querySelector(".tabs a[data-view=rank]").hidden = !state.ranks;
   const { answered, reward, taught, learners: nodes } = state.totals;
   const rows = [["answered", answered], ["right", answered ? percent(reward / answered) : "–"],
     ["learned from", taught], ["by nodes", nodes]];
@@ -453,7 +352,6 @@ async function watch() {
     if (document.hidden) continue;
     try {
       await refresh();
-      if (view === "rank" && nothing) await showRank(true);
       for (const time of document.querySelectorAll("time[data-time]")) time.textContent = ago(Number(time.dataset.time));
     } catch {
       $("dot").className = "dot off";
@@ -465,16 +363,15 @@ async function watch() {
 async function turn() {
   const wanted = location.hash.slice(1);
   if (wanted === "main" && view) return; // the link that skips to the content
-  view = ["answer", "rank", "journal"].includes(wanted) ? wanted : "answer";
+  view = ["answer", "journal"].includes(wanted) ? wanted : "answer";
   for (const link of document.querySelectorAll(".tabs a")) {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   await doing([], async () => {
-    await { answer: showAnswer, rank: showRank, journal: showJournal }[view]();
+    await { answer: showAnswer, journal: showJournal }[view]();
   });
-  for (const name of ["answer", "rank", "journal"]) $(name).hidden = name !== view;
+  for (const name of ["answer", "journal"]) $(name).hidden = name !== view;
   if (view === "answer") focusFirst();
-  if (view === "rank") focusRank();
 }
 
 async function start() {

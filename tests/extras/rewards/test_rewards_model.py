@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from shoal.errors import UserError
-from shoal.rewards.model import ModelReward
+from shoal_extras.rewards.model import ModelReward
 
 QUESTION = make_question("2 + 2 =")
 TEXTS = ["4", "the quick brown fox jumps over the lazy dog", "", "é?"]

@@ -19,9 +19,9 @@ from shoal.policy.decoders.own import length_batches
 from shoal.policy.device import Placement
 from shoal.policy.loading import source_of
 from shoal.policy.plain import PlainText
-from shoal.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
 from shoal.rewards.reward import Pair, Pointwise, unit
 from shoal.rollout import Question
+from shoal_extras.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
 
 Scale = Literal["sigmoid", "linear"]
 

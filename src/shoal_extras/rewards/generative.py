@@ -30,9 +30,9 @@ from shoal.policy.device import Placement
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.vision import output_logits
-from shoal.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
 from shoal.rewards.reward import CACHED, Pair, Pointwise
 from shoal.rollout import Question
+from shoal_extras.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
 
 QUESTION, ANSWER, MARKER = SLOTS
 
