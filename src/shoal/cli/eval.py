@@ -41,8 +41,7 @@ HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with
 Several models, before and after, on tasks of others: EleutherAI's lm-eval or Inspect, as `pip install 'shoal[lm-eval]'`
 or 'shoal[inspect]' has them.
 
-  shoal eval smollm2 runs/one/checkpoints/round-000060/node-1 --harness lm-eval --task arc_easy --questions 200
-  shoal eval smollm2 --harness inspect --task my_task.py"""
+  shoal eval smollm2 runs/one/checkpoints/round-000060/node-1 --harness lm-eval --task arc_easy --questions 200"""
 HARNESSES = "shoal.harnesses"
 """The entry points of harnesses: functions that take the command's arguments and return its exit code."""
 FROM_FILE = ("seed", "threads", "tasks", "evaluation", "policy")
@@ -72,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = {"evaluation.questions": "questions", "evaluation.samples": "samples"}
     add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)], names=names)
     group = parser.add_argument_group("measured by others")
-    group.add_argument("--harness", metavar="NAME", help="ask on tasks of EleutherAI's lm-eval or of Inspect (inspect)")
+    group.add_argument("--harness", metavar="NAME", help="ask on tasks of EleutherAI's harness (lm-eval)")
     group.add_argument("--include-path", type=Path, metavar="DIR", help="a folder with tasks of lm-eval in YAML")
 
 

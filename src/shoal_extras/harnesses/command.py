@@ -1,19 +1,14 @@
-"""`shoal eval --harness`: models on the tasks of EleutherAI's harness (lm-eval) or of Inspect, side by side.
+"""`shoal eval --harness lm-eval`: models on the tasks of EleutherAI's harness, side by side.
 
-    [figure, *_] = measure("lm-eval", policy, Asked(["arc_easy"], limit=100))
-    print(figure.task, figure.metric, figure.value, figure.stderr)
-
-Tasks are code of other people, and whoever names one runs it. The harnesses are extras, imported when they are used.
+Tasks are code of other people, and whoever names one runs it. The harness is an extra, imported when it is used.
 """
 
 import argparse
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -23,16 +18,8 @@ from shoal.cli.flags import config_of, given_settings
 from shoal.config.load import merged
 from shoal.errors import UserError
 from shoal.policy.fetch import fetch_models
-from shoal.protocols import Policy
 from shoal.untrusted import json_safe, printable
 
-HARNESSES: Final = {
-    "lm-eval": ("lm_eval", "shoal_extras.harnesses.lm_eval"),
-    "inspect": ("inspect_ai", "shoal_extras.harnesses.inspect"),
-}
-"""The package of each, and what speaks to it here. A harness's own name for its package is the same."""
-LONGEST = 256
-"""Tokens of an answer, where neither the task nor the user says."""
 OWN = {
     "tasks.suite": "--suite",
     "tasks.answer": "--answer",
@@ -41,10 +28,12 @@ OWN = {
     "show": "--show",
     "config": "--config",
     "data": "--data",
+    "policy.max_completion_length": "--max-completion-length",
+    "policy.temperature": "--temperature",
+    "policy.top_p": "--top-p",
+    "policy.engine": "--engine",
 }
-"""What is for shoal's own tasks."""
-DECODING = ("max_completion_length", "temperature", "top_p", "engine")
-"""The settings in [policy] that lm-eval has no use for: its tasks say how answers are decoded."""
+"""What is for shoal's own tasks: those of a harness say how answers are decoded."""
 
 
 @dataclass(frozen=True)
@@ -79,29 +68,20 @@ class Asked:
     """None: the harness's own."""
 
 
-def measure(harness: str, policy: Policy, asked: Asked) -> list[Figure]:
-    """The figures of a model on the tasks of `harness`, which is installed. Raises `UserError`."""
-    found: list[Figure] = importlib.import_module(HARNESSES[harness][1]).measure(policy, asked)
-    return found
-
-
 def check(args: argparse.Namespace) -> None:
     """Raises `UserError` for arguments that do not fit together."""
+    given = vars(args)
     for name, flag in OWN.items():
-        if vars(args).get(name):
-            raise UserError(f"--harness has tasks of its own: leave out {flag}")
-    for name in DECODING:
-        if args.harness == "lm-eval" and f"policy.{name}" in vars(args):
-            raise UserError(f"tasks of lm-eval say how answers are decoded: leave out --{name.replace('_', '-')}")
+        if given.get(name) or ("." in name and name in given):  # a setting is there only if it was given
+            raise UserError(f"--harness has tasks of its own, which say how answers are decoded: leave out {flag}")
     if not args.task:
-        example = "--task arc_easy" if args.harness == "lm-eval" else "--task my_task.py"
-        raise UserError(f"--harness {args.harness} needs at least one --task, such as {example}")
+        raise UserError("--harness needs at least one --task, such as --task arc_easy")
     if args.include_path is not None and not args.include_path.is_dir():
         raise UserError(f"--include-path {args.include_path}: there is no such folder")
     if args.include_path is not None and not args.allow_code:
         raise UserError(f"the YAML in {args.include_path} can run code here: add --allow-code if you trust it")
-    if find_spec(HARNESSES[args.harness][0]) is None:
-        raise UserError(f"{args.harness} is not installed: `pip install 'shoal[{args.harness}]'`")
+    if find_spec("lm_eval") is None:
+        raise UserError("lm-eval is not installed: `pip install 'shoal[lm-eval]'`")
 
 
 def harness_session(args: argparse.Namespace) -> int:
@@ -119,17 +99,16 @@ def harness_session(args: argparse.Namespace) -> int:
         None if examples in (None, "task") else int(config.tasks.examples),
         config.seed if "seed" in given else None,
     )
-    if "policy.max_completion_length" not in given:
-        config.policy.max_completion_length = LONGEST
     console = Console(stderr=args.json)
     config = fetch_models(config).resolved()
     found: dict[str, list[Figure]] = {}
     try:
         for model in config.policy.model:
             from shoal.runs.models import build_policy  # torch, only now
+            from shoal_extras.harnesses.lm_eval import measure
 
             console.print(Text(f"{args.harness} asks {printable(model)}", style="dim"))
-            found[model] = measure(args.harness, build_policy(config, model), asked)
+            found[model] = measure(build_policy(config, model), asked)
     finally:  # also what is known when a later model fails
         if args.json and found:
             models = [{"model": model, "figures": list(map(vars, figures))} for model, figures in found.items()]

@@ -37,7 +37,9 @@ class HarnessModel(HFLM):  # type: ignore[misc]
 def measure(policy: Policy, asked: Asked) -> list[Figure]:
     """The figures of all tasks, each with its standard error. Raises `UserError`."""
     if not isinstance(policy, LanguagePolicy):
-        raise UserError("lm-eval reads log-probabilities, which an endpoint does not give: use --harness inspect")
+        raise UserError(
+            "lm-eval reads log-probabilities, which an endpoint does not give: take a model of this machine"
+        )
     manager = TaskManager(include_path=str(asked.include_path) if asked.include_path else None)
     known = set(manager.all_tasks)
     missing = [task for task in asked.tasks if task not in known]

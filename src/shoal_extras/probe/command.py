@@ -20,7 +20,7 @@ from shoal.config.load import merged
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.display.text import print_next
 from shoal.errors import UserError
-from shoal_extras.probe.probe import Found, ladders_of, probe, recommend
+from shoal_extras.probe.probe import Found, probe, recommend
 
 HELP = """Asks a model the questions of each task in several ways, with and without worked examples. For each way it
 says how many answers are right, how many are in the form, and how many groups of G answers teach something. A group
@@ -74,7 +74,7 @@ def command(args: argparse.Namespace) -> int:
     if not best:
         raise UserError(_advice(found))
     if args.write:
-        _write(args.write, config, found, best, args.model)
+        _write(args.write, config, best, args.model)
     if args.json:
         return 0
     if left_out := [label for label in found if label not in best]:
@@ -160,11 +160,8 @@ def _object(one: Found) -> dict[str, Any]:
     }
 
 
-def _write(
-    file: Path, config: Config, found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], model: str
-) -> None:
+def _write(file: Path, config: Config, best: Mapping[str, Found], model: str) -> None:
     """A configuration with the tasks that can teach something, each asked in its best way."""
-    kept = [best[ladder[0]] for ladder in ladders_of(found) if ladder[0] in best]
     policy = config.policy
     lengths = sorted(length for one in best.values() for length in one.lengths)
     longest = policy.max_completion_length
@@ -181,7 +178,7 @@ def _write(
         },
         "tasks": {
             "partial_credit": config.tasks.partial_credit,
-            "sources": [one.spec.model_dump(exclude_defaults=True) for one in kept],
+            "sources": [one.spec.model_dump(exclude_defaults=True) for one in best.values()],
         },
     }
     try:

@@ -21,7 +21,7 @@ from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Task, Tasks
 from shoal.tasks.create import create_levels
-from shoal.tasks.draw import QuestionFailed, at_levels, labels
+from shoal.tasks.draw import QuestionFailed, labels
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import right_answer
@@ -61,7 +61,7 @@ class Found:
     """What the answers to one task were like, asked in one way."""
 
     spec: TaskSpec
-    """The task as it was asked, with all levels of a ladder."""
+    """The task as it was asked; of a ladder, whose first level was asked, all levels."""
     way: Way
     G: int
     """Answers to each question."""
@@ -112,20 +112,18 @@ def probe(
     seed: int,
     on_progress: Callable[[int, float], None] = lambda questions, spent: None,
 ) -> dict[str, list[Found]]:
-    """For each task, and each level of a ladder, what was found in each way that it can be asked in: at least one
+    """For each task, and the first level of a ladder, what was found in each way that it can be asked in: at least one
     question, and more while there are `seconds` left, or until Ctrl-C. `on_progress` hears how many questions each has
     had, and how long it took. Raises `UserError` for tasks that cannot be made."""
     config = tasks.model_copy(update={"examples": "task", "answer": "task"})
-    asked = [(spec, create_levels(spec)) for spec in specs_of(tasks)]
+    asked = [(spec, *create_levels(spec)[0]) for spec in specs_of(tasks)]
     found: dict[str, list[Found]] = {}
-    entries: list[Found] = []
     config.sources = []  # one set of tasks has them all: in another form it is another task
-    for name, (spec, levels) in zip(labels([levels[0][0].name for _, levels in asked]), asked, strict=True):
-        for way in ways_for([task for task, _ in levels]):
-            config.sources.append(way.of(spec))
-            for label in at_levels(name, len(levels)):
-                entries.append(Found(way.of(spec), way, G))
-                found.setdefault(label, []).append(entries[-1])
+    for label, (spec, task, level) in zip(labels([task.name for _, task, _ in asked]), asked, strict=True):
+        ways = ways_for(task)
+        config.sources += [way.of(level) for way in ways]
+        found[label] = [Found(way.of(spec), way, G) for way in ways]
+    entries = [one for ways in found.values() for one in ways]
     made = Tasks(config)
     begun = time.monotonic()
     with Verifier(config) as verifier, suppress(KeyboardInterrupt):
@@ -143,19 +141,16 @@ def probe(
     return found
 
 
-def ways_for(levels: Sequence[Task]) -> list[Way]:
-    """The ways in which a task can be asked, at each of its `levels`: with examples if it knows right answers and shows
-    no pictures, by the last number if all right answers are numbers. What answers back is asked as it is."""
-    if any(isinstance(task, EnvironmentTask) for task in levels):
+def ways_for(task: Task) -> list[Way]:
+    """The ways in which a task can be asked: with examples if it knows right answers and shows no pictures, by the last
+    number if all right answers are numbers. What answers back is asked as it is."""
+    if isinstance(task, EnvironmentTask):
         return [WAYS[0]]
-    ways = list(WAYS)
-    for task in levels:
-        questions = list(_some(task))
-        answers = [answer for question in questions if (answer := right_answer(task, question.id))]
-        numbers = bool(answers) and all(extract(answer, "last_number") == answer for answer in answers)
-        examples = bool(answers) and not any(question.pictures for question in questions)
-        ways = [way for way in ways if (examples or not way.examples) and (numbers or way.answer != "last_number")]
-    return ways
+    questions = list(_some(task))
+    answers = [answer for question in questions if (answer := right_answer(task, question.id))]
+    numbers = bool(answers) and all(extract(answer, "last_number") == answer for answer in answers)
+    examples = bool(answers) and not any(question.pictures for question in questions)
+    return [way for way in WAYS if (examples or not way.examples) and (numbers or way.answer != "last_number")]
 
 
 def _some(task: Task) -> Iterator[Question]:
@@ -169,23 +164,9 @@ def _some(task: Task) -> Iterator[Question]:
 
 def recommend(found: Mapping[str, Sequence[Found]]) -> dict[str, Found]:
     """The best way of each task that can teach something: that with most live groups; of equal ones, with most right
-    answers, then the plainest. A task that nothing can be learned from has none. All levels of a ladder are asked in
-    one way, the best in sum."""
-    best: dict[str, Found] = {}
-    for ladder in ladders_of(found):
-        ways = list(zip(*(found[label] for label in ladder), strict=True))
-        levels = max(ways, key=lambda way: (sum(w.live_share for w in way), sum(w.pass_at_1.value for w in way)))
-        if any(one.live_share for one in levels):
-            best |= zip(ladder, levels, strict=True)
-    return best
-
-
-def ladders_of(found: Mapping[str, Sequence[Found]]) -> list[list[str]]:
-    """The labels, those of a ladder's levels together."""
-    groups: dict[str, list[str]] = {}
-    for label, ways in found.items():
-        groups.setdefault(label.rpartition("@")[0] if ways[0].spec.levels else label, []).append(label)
-    return list(groups.values())
+    answers, then the plainest. A task that nothing can be learned from has none."""
+    best = {label: max(ways, key=lambda way: (way.live_share, way.pass_at_1.value)) for label, ways in found.items()}
+    return {label: one for label, one in best.items() if one.live_share}
 
 
 def _ask(policy: Policy, verifier: Verifier, asked: Sequence[tuple[Question, Found]], seed: int) -> None:

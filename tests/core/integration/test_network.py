@@ -17,7 +17,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-import zenoh
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fakes import question, rollout
 
@@ -33,7 +32,7 @@ from shoal.membership.connection import OUTBOX, SwarmConnection
 from shoal.rollout import Completion, Part, Rollout, Scored
 from shoal.transports.base import Unreachable
 from shoal.transports.zenoh.key_expressions import Keys
-from shoal.transports.zenoh.offers import CACHE, HISTORY, OfferedRollouts, seal_offer
+from shoal.transports.zenoh.offers import CACHE, HISTORY, OfferedRollouts
 from shoal.transports.zenoh.session import TransportOptions, open_session
 
 SWARM = "lagoon"
@@ -358,38 +357,6 @@ def test_a_node_among_many_listens_to_a_few(make_link: MakeLink) -> None:
     assert node.faults == 0
     assert len(peers) == 60
     hub.close()
-
-
-@pytest.mark.network
-def test_two_nodes_with_one_key_are_told_so(
-    two: tuple[Link, Link], make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shoal.transports.zenoh.subscriptions.CHECK", 0.2)
-    ada, bob = two
-    copy = make_link("bob", connect=ada.config.network.listen)
-    until(lambda: all("another node has this node's identity" in one.status()["note"] for one in (bob, copy)))
-    assert ada.status()["note"] == ""
-
-
-@pytest.mark.network
-def test_an_offer_that_is_repeated_is_no_copy(make_link: MakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.transports.zenoh.subscriptions.CHECK", 0.2)
-    endpoint = f"127.0.0.1:{free_port()}"
-    ada = make_link("ada", listen=[endpoint])
-    with open_session(TransportOptions(connect=(endpoint,))) as eve:
-        key = ada.keys.offers(ada.identity.id)
-        [said] = [reply.ok.payload.to_bytes() for reply in eve.get(key) if reply.ok]
-        old = seal_offer(ada.keys, ada.identity, [], time.time() - 100)  # of an earlier life of this node
-        asked: list[zenoh.Query] = []
-
-        def repeat(query: zenoh.Query) -> None:
-            asked.append(query)
-            query.reply(key, [said, old][len(asked) % 2])
-
-        repeater = eve.declare_queryable(key, repeat)
-        until(lambda: len(asked) > 4)
-        repeater.undeclare()
-    assert ada.subscriptions.copy_seen is None
 
 
 @pytest.mark.network

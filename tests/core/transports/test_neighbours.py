@@ -16,7 +16,6 @@ from shoal.transports.base import DIGITS, shard_of
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import (
     BARREN,
-    CALM,
     CANDIDATES,
     ENOUGH,
     FOUND,
@@ -146,13 +145,13 @@ def test_a_dry_pool_gets_more_neighbours_up_to_the_most() -> None:
     assert sizes == [10, 12, 12, 12, 12]
 
 
-def test_plenty_for_a_while_gives_neighbours_up_the_least_useful_first() -> None:
+def test_plenty_gives_neighbours_up_the_least_useful_first() -> None:
     neighbours = make(20)
     chosen = neighbours.choose(0)
     useful = sorted(chosen)[:2]
     for id in useful:
         neighbours.credit(id, 5)
-    for round in range(CALM * 6):
+    for round in range(6):
         neighbours.need(live=PLENTY * 4 + 1, wanted=4)
         neighbours.choose(round)
     assert neighbours.chosen.keys() == set(useful)

@@ -19,7 +19,6 @@ def test_a_message_that_came_is_not_passed_on_or_asked_for_again() -> None:
         Keys("reef"),
         "me",
         lambda peer, data: came.append(data),
-        is_own=lambda _: False,
         neighbours=Neighbours("me", Random(0)),
         dropped=dropped,
     )

@@ -1,4 +1,4 @@
-"""A model on the tasks of lm-eval and of Inspect: small local files."""
+"""A model on the tasks of lm-eval: small local files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from shoal.errors import UserError
 from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
-from shoal_extras.harnesses.command import Asked, Figure, measure
+from shoal_extras.harnesses.command import Asked
 
 SUMS = """
 task: sums
@@ -28,22 +28,6 @@ generation_kwargs: {until: ["\\n"], max_gen_toks: 8, do_sample: false}
 metric_list: [{metric: exact_match, aggregation: mean}]
 """
 CHOSEN = 'doc_to_choice: ["5", "6"]\nmetric_list: [{metric: acc, aggregation: mean}]'
-INSPECT = """
-from inspect_ai import Task, task
-from inspect_ai.dataset import Sample
-from inspect_ai.model import GenerateConfig
-from inspect_ai.scorer import match
-from inspect_ai.solver import generate
-
-@task
-def sums():
-    samples = [Sample(input=f"Calculate {a} + 3.", target=str(a + 3)) for a in range(2, 6)]
-    return Task(dataset=samples, solver=generate(), scorer=match(), config=GenerateConfig(temperature=0, max_tokens=8))
-
-@task
-def broken():
-    raise ValueError("no data")
-"""
 
 pytestmark = pytest.mark.slow
 
@@ -53,17 +37,15 @@ def policy() -> LanguagePolicy:
     return LanguagePolicy("guppy", Sampling(1.0, 1.0, 16))
 
 
-def answers(policy: LanguagePolicy, at_the_end: bool = False) -> list[bool]:
-    """Whether the policy's likeliest answers to the four sums are right, by shoal's own decoding. `at_the_end`: as
-    Inspect's `match` has it, which takes what comes before."""
+def answers(policy: LanguagePolicy) -> list[bool]:
+    """Whether the policy's likeliest answers to the four sums are right, by shoal's own decoding."""
     from shoal.rollout import Message, Question, QuestionId
 
     before, policy.sampling = policy.sampling, Sampling(0.0, 1.0, 8)
     asked = [Question(QuestionId("q", "1", "", 0, n), (Message("user", f"Calculate {n} + 3."),)) for n in range(2, 6)]
     groups = policy.generate(asked, 1, 0)
     policy.sampling = before
-    said = [(group[0].text.strip(), str(n + 3)) for n, group in enumerate(groups, start=2)]
-    return [text.endswith(right) if at_the_end else text == right for text, right in said]
+    return [group[0].text.strip() == str(n + 3) for n, group in enumerate(groups, start=2)]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +55,8 @@ def test_lm_eval_on_a_task_in_yaml(
     tmp_path: Path, policy: LanguagePolicy, kind: str, rest: str, metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("lm_eval")
+    from shoal_extras.harnesses.lm_eval import measure
+
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     rows = [
         {"question": f"Calculate {n} + 3.", "answer": str(n + 3) if kind == "generate_until" else n % 2}
@@ -81,33 +65,13 @@ def test_lm_eval_on_a_task_in_yaml(
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "sums.yaml").write_text(SUMS.format(folder=tmp_path, kind=kind, rest=rest))
     asked = Asked(["sums"], include_path=tmp_path)
-    figures = measure("lm-eval", policy, asked)
+    figures = measure(policy, asked)
     figure = next(figure for figure in figures if figure.metric == metric)
     assert (figure.task, figure.samples) == ("sums", 4)
     if kind == "generate_until":
         assert figure.value == sum(answers(policy)) / 4  # as shoal asks and decodes
     assert figure.stderr is not None
     assert figure.stderr == pytest.approx((figure.value * (1 - figure.value) / 3) ** 0.5)
-    assert (
-        next(f.samples for f in measure("lm-eval", policy, Asked(["sums"], tmp_path, limit=2)) if f.metric == metric)
-        == 2
-    )
+    assert next(f.samples for f in measure(policy, Asked(["sums"], tmp_path, limit=2)) if f.metric == metric) == 2
     with pytest.raises(UserError, match="lm-eval has no task 'products'"):
-        measure("lm-eval", policy, Asked(["products"], tmp_path))
-
-
-def test_inspect_on_a_task_in_a_file(tmp_path: Path, policy: LanguagePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("inspect_ai")
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text(INSPECT)
-    [figure] = measure("inspect", policy, Asked(["mine.py@sums"]))
-    assert measure("inspect", policy, Asked([f"{tmp_path}/mine.py@sums"])) == [figure]
-    assert isinstance(figure, Figure)
-    assert (figure.task, figure.metric, figure.samples) == ("sums", "match accuracy", 4)
-    assert figure.value == sum(answers(policy, at_the_end=True)) / 4
-    assert figure.stderr is not None
-    assert policy.sampling == Sampling(1.0, 1.0, 16)
-    with pytest.raises(UserError, match="no data"):
-        measure("inspect", policy, Asked(["mine.py@broken"]))
-    with pytest.raises(UserError, match="are for --harness lm-eval"):
-        measure("inspect", policy, Asked(["mine.py"], examples=2))
+        measure(policy, Asked(["products"], tmp_path))

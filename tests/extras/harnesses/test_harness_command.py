@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -21,16 +23,18 @@ def _not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "said"),
     [
         ("--harness lm-eval --task arc_easy", "lm-eval is not installed: `pip install 'shoal[lm-eval]'`"),
-        ("--harness inspect --task t.py", "inspect is not installed: `pip install 'shoal[inspect]'`"),
-        ("--harness lm-eval", "--harness lm-eval needs at least one --task, such as --task arc_easy"),
-        ("--harness inspect --task a --suite reef", "--harness has tasks of its own: leave out --suite"),
-        ("--harness inspect --task a --k 2", "leave out --k"),
-        ("--harness inspect --task a --data gsm8k", "leave out --data"),
+        ("--harness lm-eval", "--harness needs at least one --task, such as --task arc_easy"),
+        (
+            "--harness lm-eval --task a --suite reef",
+            "--harness has tasks of its own, which say how answers are decoded: leave out --suite",
+        ),
+        ("--harness lm-eval --task a --k 2", "leave out --k"),
+        ("--harness lm-eval --task a --data gsm8k", "leave out --data"),
         ("--harness lm-eval --task a --temperature 0.5", "leave out --temperature"),
         ("--harness lm-eval --task a --max-completion-length 9", "leave out --max-completion-length"),
         ("--harness lm-eval --task a --include-path nowhere", "there is no such folder"),
         ("--harness lm-eval --task a --include-path .", "add --allow-code if you trust it"),
-        ("--harness helm --task a", "there is no harness 'helm'; choose from inspect, lm-eval"),
+        ("--harness helm --task a", "there is no harness 'helm'; choose from lm-eval"),
         ("guppy", "one model at a time: several are for --harness"),
         ("--include-path .", "--include-path is for --harness lm-eval"),
     ],
@@ -70,13 +74,15 @@ def test_the_table_has_a_column_for_each_model() -> None:
 def test_what_is_known_is_shown_when_a_later_model_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(harness: str, policy: Policy, asked: Asked) -> list[Figure]:
+    def measure(policy: Policy, asked: Asked) -> list[Figure]:
         assert asked.seed is None, "the harness's own, unless the user says one"
         return [Figure("sums", "acc", 8, 0.5, None)]
 
+    harness = ModuleType("shoal_extras.harnesses.lm_eval")
+    harness.measure = measure  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, harness.__name__, harness)
     monkeypatch.setattr("shoal_extras.harnesses.command.find_spec", lambda name: True)
-    monkeypatch.setattr("shoal_extras.harnesses.command.measure", measure)
-    assert main(["eval", "guppy", "http://127.0.0.1:9/v1", "--harness", "inspect", "--task", "a"]) == 2
+    assert main(["eval", "guppy", "http://127.0.0.1:9/v1", "--harness", "lm-eval", "--task", "a"]) == 2
     said = capsys.readouterr()
     assert "0.500" in said.out
     assert said.err.startswith("shoal: the endpoint http://127.0.0.1:9/v1 does not answer")

@@ -13,7 +13,7 @@ from shoal.config.answer_form import in_form
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import Completion, Question
 from shoal.tasks import create_task
-from shoal_extras.probe.probe import WAYS, Found, ladders_of, probe, recommend, ways_for
+from shoal_extras.probe.probe import WAYS, Found, probe, recommend, ways_for
 from shoal_extras.validate import validate
 
 HALF_MADE = """
@@ -107,13 +107,12 @@ def test_ctrl_c_ends_it_with_what_is_known() -> None:
 
 
 def test_words_are_not_asked_for_as_numbers() -> None:
-    assert {way.answer for way in ways_for([create_task(WORDS)])} == {"whole", "tag"}
-    assert {way.answer for way in ways_for([create_task(SUM)])} == {"whole", "tag", "last_number"}
-    assert {way.answer for way in ways_for([create_task(SUM), create_task(WORDS)])} == {"whole", "tag"}
+    assert {way.answer for way in ways_for(create_task(WORDS))} == {"whole", "tag"}
+    assert {way.answer for way in ways_for(create_task(SUM))} == {"whole", "tag", "last_number"}
 
 
 def test_pictures_are_asked_without_examples() -> None:
-    ways = [way.name for way in ways_for([create_task(TaskSpec(name="count_dots"))])]
+    ways = [way.name for way in ways_for(create_task(TaskSpec(name="count_dots")))]
     assert ways == ["question", "question, last number", "question, tags"]
 
 
@@ -130,20 +129,10 @@ def test_the_plainest_of_equal_ways_is_recommended() -> None:
     assert recommend({"a": better})["a"] is better[1]
 
 
-def test_a_ladder_is_asked_level_by_level_and_kept_as_one() -> None:
+def test_a_ladder_is_asked_at_its_first_level_and_kept_whole() -> None:
     ladder = TaskSpec(name="chain_sum", levels=2)
     model = Model(lambda question: answered(question) if question.examples else None)
     ways = probe(model, TasksConfig(sources=[ladder, WORDS]), 4, 0, 0)
-    assert list(ways) == ["chain_sum@1", "chain_sum@2", "spell_backward"]
-    assert ladders_of(ways) == [["chain_sum@1", "chain_sum@2"], ["spell_backward"]]
+    assert list(ways) == ["chain_sum", "spell_backward"]
     best = recommend(ways)
-    assert list(best) == ["chain_sum@1", "chain_sum@2"]
-    assert best["chain_sum@1"].spec == best["chain_sum@2"].spec == ladder.model_copy(update={"examples": 3})
-
-
-def test_a_ladder_is_asked_in_the_way_that_is_best_in_sum() -> None:
-    ladder = TaskSpec(name="chain_sum", levels=2)
-    first = [found(0, [4], [True], ladder), found(3, [4], [True], ladder)]
-    second = [found(0, [0], [False], ladder), found(3, [1], [True], ladder)]
-    best = recommend({"a@1": first, "a@2": second})
-    assert best == {"a@1": first[1], "a@2": second[1]}
+    assert {label: one.spec for label, one in best.items()} == {"chain_sum": ladder.model_copy(update={"examples": 3})}

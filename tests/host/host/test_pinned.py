@@ -80,7 +80,7 @@ def test_a_forged_certificate_is_refused(tmp_path: Path, home: Path) -> None:
             pinned.kept(invitation(where, host, "correct-horse-battery"))
         assert "\n" not in str(caught.value)
         assert not (home / pinned.FOLDER).exists()
-        with pytest.raises(Unreachable, match="cannot be trusted"):
+        with pytest.raises(Unreachable, match="certificates do not fit"):
             open_session(TransportOptions(connect=(where,), ca=host.certificate))
 
 

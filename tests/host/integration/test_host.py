@@ -20,8 +20,6 @@ import pytest
 from strangers import Node, Program, program
 from test_network import until
 
-from shoal.identity.keys import Identity
-
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 
@@ -99,22 +97,6 @@ def test_parts_come_back_and_a_second_start_goes_on(tmp_path: Path) -> None:
             host.process.kill()
             host.wait()
             until(lambda: not any(each.is_running() for each in running.values()))
-
-
-def test_both_nodes_with_one_key_are_told(tmp_path: Path) -> None:
-    """As on two machines, where no lock says so."""
-    where = f"127.0.0.1:{free_ports()}"
-    nodes = [Node(tmp_path / name, where) for name in ("one", "two")]
-    Identity.load_or_create(tmp_path / "one" / "home" / "identity")
-    shutil.copytree(tmp_path / "one" / "home", tmp_path / "two" / "home")
-    told = "warning: another node has this node's identity"
-    with program("relay", "--listen", where, says="relay on"), nodes[0] as first, nodes[1] as second:
-        until(lambda: first.status.get("links") == second.status.get("links") == 1, 90)
-        took = until(lambda: told in first.program.said and told in second.program.said)
-        print(f"both are told after {took:.1f} s")
-        for node in (first, second):
-            assert node.program.said.count(told) == 1
-            assert "another node has this node's identity" in node.status["note"]
 
 
 @contextmanager

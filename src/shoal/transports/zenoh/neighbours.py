@@ -24,12 +24,11 @@ FOUND = 60.0  # seconds for which the result of a search is used
 TRIAL = 20.0  # seconds in which a new neighbour has to bring something usable, if this node lacks rollouts
 BARREN = 5  # rounds without anything usable after which a neighbour may be replaced, if this node lacks rollouts
 PLENTY = 4  # a pool with more than this many times J live rollouts has more than it can use
-CALM = 3  # rounds of plenty after which a neighbour is given up
 MIXING = 20
 """Rounds after which another peer is tried; it replaces a neighbour if it brings something. So the halves of a swarm
 that was cut in two find each other again, and somebody hears a node that nobody heard."""
 SILENT = 5  # questions without an answer after which a neighbour counts as gone
-REMEMBERED = 4096  # peers that are remembered: those given up, and those that brought something once
+REMEMBERED = 4096  # peers given up that are remembered
 
 
 def random_branch(random: Random) -> str:
@@ -92,12 +91,9 @@ class Neighbours:
         """Peers of the last search: those with something to give first, otherwise in random order."""
         self._found = -FOUND
         self._tried = RecentKeys[str](REMEMBERED)
-        self._good: dict[str, None] = {}
-        """Peers given up that had brought something."""
         self._mixing = False
         self._guest: str | None = None
         """The peer that is on trial for the place of a neighbour."""
-        self._calm = 0
         self._rounds = 0
         self._exhausted = False
 
@@ -144,8 +140,8 @@ class Neighbours:
     def need(self, live: int, wanted: int) -> None:
         """Call this after a round: the pool has `live` rollouts with a gradient, and an update can use `wanted` (J).
 
-        With too few, this node takes more neighbours and replaces those that bring nothing. With plenty for a while, it
-        takes fewer. Now and then it tries another peer.
+        With too few, this node takes more neighbours and replaces those that bring nothing. With plenty, it takes
+        fewer. Now and then it tries another peer.
         """
         for neighbour in self.chosen.values():
             neighbour.rounds += 1
@@ -154,15 +150,9 @@ class Neighbours:
             self._mixing = True
         self.lacking = live < wanted
         if self.lacking:
-            self._calm = 0
             self.wanted = min(self.most, self.wanted + 2)
         elif live > PLENTY * wanted:
-            self._calm += 1
-            if self._calm >= CALM:
-                self._calm = 0
-                self.wanted = max(self.least, self.wanted - 1)
-        else:
-            self._calm = 0
+            self.wanted = max(self.least, self.wanted - 1)
 
     def choose(self, now: float) -> set[str]:
         """The ids of the neighbours to listen to from `now` on.
@@ -215,12 +205,9 @@ class Neighbours:
         self._exhausted = bool(useless) and not fresh
 
     def _next(self) -> str | None:
-        """The peer that takes a free place: one that brought something before, or another one, by chance. Peers that
-        were given up come last."""
-        again = self.lacking and self._random.random() < 0.5
-        good = [id for id in self._good if id not in self.chosen] if again else []
+        """The peer that takes a free place. Peers that were given up come last."""
         fresh = [id for id in self._candidates if id not in self._tried]
-        return next(iter(good or fresh or self._candidates), None)
+        return next(iter(fresh or self._candidates), None)
 
     def _take(self, id: str | None, now: float) -> None:
         if id is None:
@@ -233,9 +220,5 @@ class Neighbours:
         return self.chosen[id].unanswered < SILENT, self.chosen[id].brought, id
 
     def _drop(self, id: str) -> None:
-        neighbour = self.chosen.pop(id)
+        del self.chosen[id]
         self._tried.add(id)
-        if neighbour.brought and neighbour.rounds <= BARREN:
-            self._good[id] = None
-            if len(self._good) > REMEMBERED:
-                del self._good[next(iter(self._good))]

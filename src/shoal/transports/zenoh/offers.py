@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from shoal.admission.bounded import Bucket, RecentKeys
+from shoal.admission.bounded import Bucket
 from shoal.identity.keys import Identity
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.wire.signed import Envelope, SignedMessage, is_fresh, is_signed, read_message, sign_message
@@ -30,7 +30,6 @@ DIGEST = 8  # bytes of a digest; it tells the rollouts of one node apart, and pr
 SEPARATOR = "."  # between the digests in a question
 RENEWED = 30.0  # seconds after which an offer is signed anew
 RATE, BURST = 200.0, 400.0  # questions answered per second, and at once
-SIGNED = 16_384  # own offers that are remembered, to know them again
 SENT_RATE, SENT_BURST = 2e6, 8e6  # bytes of rollouts handed out again per second, and at once
 
 
@@ -80,20 +79,15 @@ def is_genuine(keys: Keys, offer: Offer, envelope: Envelope) -> bool:
 class OfferedRollouts:
     """A node's last rollouts as they were sent, and the answers to peers who ask for them.
 
-    Costs are bounded, whoever asks. Not thread-safe, except for `put` and `has_signed`.
+    Costs are bounded, whoever asks. Not thread-safe, except for `put`.
     """
 
     def __init__(self, keys: Keys, identity: Identity, clock: Callable[[], float] = time.time) -> None:
         self._keys, self._identity, self._clock = keys, identity, clock
         self._kept: deque[tuple[bytes, bytes]] = deque(maxlen=CACHE)
-        self._signed = RecentKeys[float](SIGNED)
         self._offer, self._signed_at, self._offered = b"", -RENEWED, tuple[bytes, ...]()
         self._questions = Bucket(RATE, BURST, clock())
         self._bytes = Bucket(SENT_RATE, SENT_BURST, clock())
-
-    def has_signed(self, offer: Offer) -> bool:
-        """Whether this node signed that offer, which has its key."""
-        return offer.time in self._signed
 
     def put(self, data: bytes) -> None:
         self._kept.append((digest_of(data), data))
@@ -109,7 +103,6 @@ class OfferedRollouts:
             if recent != self._offered or abs(now - self._signed_at) >= RENEWED:
                 self._offer = seal_offer(self._keys, self._identity, recent, now)
                 self._offered, self._signed_at = recent, now
-                self._signed.add(now)
             return [self._offer]
         wanted = set(want.split(SEPARATOR)) if len(want) <= CACHE * (2 * DIGEST + 1) else set[str]()
         found = [data for digest, data in kept if digest.hex() in wanted]

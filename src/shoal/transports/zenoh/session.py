@@ -15,10 +15,8 @@ Measurements on eclipse-zenoh 1.10.2 decided the modes:
 - A client does not open while no relay answers (`Unreachable`: try again later). A peer does, and keeps trying.
 """
 
-import contextlib
 import json
 import re
-import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +31,7 @@ from shoal.transports.base import Unreachable
 MAX_MESSAGE = 1 << 20  # bytes of the largest message that is assembled from fragments; larger ones are dropped
 BATCHES = 16  # batches of 64 KiB that may wait on a link for each priority: the most that Zenoh allows
 PATIENCE = 500_000  # microseconds that a node's sending thread waits for a congested link before it drops a message
-HANDSHAKE = 3.0  # seconds that one step of a trial of TLS may take
+ANY_ADDRESS = "tcp/0.0.0.0:0"  # any free port of all addresses, where others come by multicast, which is of IPv4
 
 TLS_FILES = ("ca.pem", "certificate.pem", "key.pem")
 """What a folder with certificates has of these."""
@@ -148,7 +146,7 @@ def node_config(options: TransportOptions) -> dict[str, Any]:
         # For the first attempt alone: once open, the session reconnects by itself.
         config["connect"]["timeout_ms"] = 0
     else:
-        config["listen"]["endpoints"] = list(options.listen) or [_any_address()]
+        config["listen"]["endpoints"] = list(options.listen) or [ANY_ADDRESS]
     return config
 
 
@@ -188,10 +186,7 @@ def open_session(options: TransportOptions) -> zenoh.Session:
 
     Raises `Unreachable` for a client without a relay, `UserError` for what the user can fix.
     """
-    try:
-        return open_config(node_config(options))
-    except Unreachable as error:
-        raise Unreachable(tls_trouble(options) or str(error)) from None
+    return open_config(node_config(options))
 
 
 def open_config(config: dict[str, Any]) -> zenoh.Session:
@@ -203,7 +198,9 @@ def open_config(config: dict[str, Any]) -> zenoh.Session:
         reason = re.sub(r"\s*\[?\bat /\S*.*", "", str(error), flags=re.DOTALL)
     endpoints = ", ".join(config["listen"]["endpoints"])
     if "Unable to connect" in reason:
-        raise Unreachable(f"none of {', '.join(config['connect']['endpoints'])} answers")
+        places = ", ".join(config["connect"]["endpoints"])
+        why = ", or certificates do not fit (network.tls)" if "tls/" in places else ""  # Zenoh does not say which
+        raise Unreachable(f"none of {places} answers{why}")
     raise cannot_listen(reason, endpoints)
 
 
@@ -216,50 +213,3 @@ def cannot_listen(reason: str, endpoints: str) -> UserError:
     if "ermission denied" in reason:
         return UserError(f"this user may not listen on {endpoints}: choose a port above 1023")
     return UserError(f"the network cannot be opened: {reason}")
-
-
-def tls_trouble(options: TransportOptions) -> str:
-    """Why the first relay that answers does not agree with this node on TLS; empty if TLS is not the problem.
-
-    Zenoh says only that it cannot connect, so this tries a handshake with Python's TLS. It may take some seconds.
-    """
-    why = "this node's certificate is not accepted" if options.certificate else "it asks for a certificate"
-    for endpoint in options.connect:
-        protocol, _, where = endpoint.partition("/")
-        host, _, port = where.rpartition(":")
-        if protocol != "tls":
-            continue
-        refusal = f"{endpoint} refuses this node: {why}"
-        try:
-            context = ssl.create_default_context(cafile=options.ca)
-            if options.certificate and options.key:
-                context.load_cert_chain(options.certificate, options.key, password=lambda: "")
-            host = host.strip("[]")
-            with (
-                socket.create_connection((host, int(port)), HANDSHAKE) as plain,
-                context.wrap_socket(plain, server_hostname=host) as link,
-                contextlib.suppress(TimeoutError),  # it keeps the connection
-            ):
-                link.settimeout(HANDSHAKE)
-                if not link.recv(1):  # it judges a certificate only after the handshake
-                    return refusal
-        except ssl.SSLEOFError:  # the relay is full, or refuses this address
-            continue
-        except ssl.SSLCertVerificationError as error:
-            return f"the certificate of {endpoint} cannot be trusted ({error.verify_message})"
-        except ssl.SSLError as error:
-            ended = "ALERT" in (error.reason or "")
-            return refusal if ended else f"{endpoint} does not speak TLS as this node does ({error.reason})"
-        except OSError:  # no relay there, or one that waits for more: TLS is not the problem
-            continue
-    return ""
-
-
-def _any_address() -> str:
-    """All addresses of this machine, on any free port; many containers have no IPv6."""
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::", 0))
-    except OSError:
-        return "tcp/0.0.0.0:0"
-    return "tcp/[::]:0"

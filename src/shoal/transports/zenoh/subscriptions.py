@@ -1,6 +1,6 @@
 """A node's subscriptions: finds peers, subscribes to some of them, and asks them for the rollouts that it missed.
 
-subscriptions = Subscriptions(keys, own_id, on_message, is_own=offered.has_signed)
+subscriptions = Subscriptions(keys, own_id, on_message, neighbours=Neighbours(own_id, Random()), dropped=Counter())
 subscriptions.tend(session)          # about once a second
 subscriptions.need(live, wanted)     # once a round: more neighbours if the pool runs dry
 """
@@ -36,7 +36,6 @@ Answer = tuple[Offer, Envelope]
 """An answer that may be an offer: its signature is not checked yet."""
 HEARD = 512  # messages of each neighbour that are remembered, to know which ones were missed
 ASK, ASK_AGAIN = 10.0, 2.5  # seconds between two questions to a neighbour, and after one without an answer
-CHECK = 5.0  # seconds between two questions whether another node has this node's key
 PAUSE, ALONE, LONGEST = 2.0, 4.0, 30.0
 """Seconds between two searches for peers: at first, at most while nobody was found, and at most."""
 
@@ -50,22 +49,16 @@ class Subscriptions:
         id: str,
         on_message: Callable[[str, bytes], None],
         *,
-        is_own: Callable[[Offer], bool],
         neighbours: Neighbours,
         dropped: Counter[str],
     ) -> None:
         """`id`: of this node. `on_message` is called with the address of a neighbour and a message under its key
-        expression, on a Zenoh thread. `is_own`: whether this node itself made an offer that has its key. `dropped`
-        counts messages that were not passed on, since they came before."""
+        expression, on a Zenoh thread. `dropped` counts messages that were not passed on, since they came before."""
         self.keys = keys
         self.id = id
         self.neighbours = neighbours
         self.subscribers: dict[str, zenoh.Subscriber[None]] = {}
         self.lock = threading.Lock()  # for `neighbours`, `_dropped` and `_heard`
-        self.copy_seen: float | None = None
-        """When another node with this node's key was noticed, in seconds since 1970."""
-        self._is_own = is_own
-        self._started = time.time()
         self._random = Random()  # a seed does not repeat the network
         self._on_message = on_message
         self._dropped = dropped
@@ -137,13 +130,12 @@ class Subscriptions:
         self._pause = PAUSE if region else min(2 * self._pause, ALONE if alone else LONGEST)
 
     def _ask(self, queries: Queries, now: float) -> None:
-        """Asks each neighbour now and then what it has, and whether anybody else has this node's key."""
+        """Asks each neighbour now and then what it has."""
         if queries.flooded():
             self._careful_until = now + CAREFUL
         with self.lock:
             waits = {id: ASK_AGAIN if each.unanswered else ASK for id, each in self.neighbours.chosen.items()}
-        waits[self.id] = CHECK
-        due = [id for id in (self.id, *self.subscribers) if now - self._asked.get(id, -ASK) >= waits[id]]
+        due = [id for id in self.subscribers if now - self._asked.get(id, -ASK) >= waits[id]]
         if now < self._careful_until:
             due = sorted(due, key=lambda id: self._asked.get(id, -ASK))[: now - self._questioned >= SPACING]
         for id in due:
@@ -155,9 +147,6 @@ class Subscriptions:
     def _catch_up(self, queries: Queries, now: float) -> None:
         """Takes the answers of neighbours, and asks for the rollouts that have not come."""
         for offer in queries.offers():
-            # Others can only repeat what this key has signed: an offer that is new and not this node's proves a copy.
-            if offer.id == self.id and offer.time > self._started and not self._is_own(offer):
-                self.copy_seen = time.time()
             with self.lock:
                 heard = self._heard.get(offer.id)
                 if heard is None:

@@ -10,7 +10,6 @@ keeper thread tries again.
 
 import contextlib
 import threading
-import time
 from functools import partial
 from random import Random
 
@@ -28,8 +27,6 @@ from shoal.transports.zenoh.subscriptions import Subscriptions, direct, hear_not
 QUESTIONS = 256  # questions of peers that wait for an answer
 TICK = 1.0  # seconds between two looks at the subscriptions
 RETRY = (0.5, 15.0)  # seconds until the first, and at most between later attempts to reach a relay
-COPY_NOTED = 120.0  # seconds for which another node with the same key is reported
-COPY = "another node has this node's identity, so the two never hear each other: give one its own SHOAL_HOME"
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
 
 
@@ -48,7 +45,6 @@ class ZenohTransport(Transport):
             self.keys,
             id,
             partial(context.deliver, "rollouts"),
-            is_own=self._offered.has_signed,
             neighbours=Neighbours(id, Random(), start=start),
             dropped=self.dropped,
         )
@@ -97,13 +93,11 @@ class ZenohTransport(Transport):
         if not links:
             unanswered = self._trouble or f"none of {', '.join(self.options.connect)} answers"
             trouble = unanswered if self.options.connect else "nobody is connected"
-        seen = subscriptions.copy_seen
         return Presence(
             peers=peers if links else 0,
             neighbours=tuple(map(self.keys.secret.address, neighbours)),
             links=links,
             trouble=trouble,
-            warning=COPY if seen is not None and time.time() - seen < COPY_NOTED else "",
             wanted=wanted,
         )
 
