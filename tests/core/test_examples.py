@@ -30,6 +30,7 @@ def test_there_is_a_test_for_each() -> None:
         "swarm_loop.py",
         "trl_swarm.py",
         "flow_swarm.py",
+        "textarena_games.py",  # tests/extras/test_textarena.py
         "distillation.py",  # tests/core/learn/test_distillation.py
         *(f"{name}.py" for name in OWN),
     }

@@ -1,8 +1,9 @@
-"""Games of textarena."""
+"""Games of textarena: the example that plays them."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,8 +13,10 @@ from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
 from shoal.tasks import create_task
 from shoal.tasks.environments.task import EnvironmentTask
-from shoal_extras import textarena
-from shoal_extras.textarena import TextArena
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+import textarena_games
+from textarena_games import TextArena
 
 
 class Standin:
@@ -53,7 +56,7 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
     module.make = make  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "textarena", module)
-    monkeypatch.setattr(textarena, "version", lambda name: "0.7.4")
+    monkeypatch.setattr(textarena_games, "version", lambda name: "0.7.4")
     return module
 
 
@@ -67,7 +70,7 @@ def test_a_game(standin: ModuleType) -> None:
 
 
 def test_a_game_is_a_task_by_its_name(standin: ModuleType) -> None:
-    task = create_task(TaskSpec(name="textarena", parameters={"game": "Find-v0", "max_turns": 4}))
+    task = create_task(TaskSpec(name="textarena_games:TextArena", parameters={"game": "Find-v0", "max_turns": 4}))
     assert isinstance(task, EnvironmentTask)
     assert (task.name, task.version, task.question(1, 0).turns) == ("textarena:Find-v0", "0.7.4+2", 4)
 
@@ -75,7 +78,7 @@ def test_a_game_is_a_task_by_its_name(standin: ModuleType) -> None:
 @pytest.mark.parametrize(("game", "said"), [("Wordle-v0", "nltk.downloader words"), ("Nothing-v0", "does not play")])
 def test_games_that_cannot_be_played_say_why(standin: ModuleType, game: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        create_task(TaskSpec(name="textarena", parameters={"game": game}))
+        create_task(TaskSpec(name="textarena_games:TextArena", parameters={"game": game}))
 
 
 def test_a_game_of_textarena_itself() -> None:

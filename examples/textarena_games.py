@@ -1,28 +1,22 @@
-"""Games for one player of textarena (https://github.com/LeonGuertler/TextArena), by their names there: the task
-`textarena`.
+"""Games for one player of textarena (https://github.com/LeonGuertler/TextArena) as environments, by their names there.
+
+    shoal run --config my.toml --allow-code       # in this folder, with these lines in my.toml
 
     [[tasks.sources]]
-    name = "textarena"
+    name = "textarena_games:TextArena"
     parameters = { game = "Crosswords-v0", max_turns = 12 }
 
 `pip install textarena`. Crosswords-v0 and Mastermind-v0 have all that they need. Other games of words (Wordle-v0,
-Hangman-v0) read word lists of NLTK, which have to be on the machine: `python -m nltk.downloader words
-averaged_perceptron_tagger_eng`.
+Hangman-v0) read word lists of NLTK, which have to be on the machine, the same on all nodes: `python -m nltk.downloader
+words averaged_perceptron_tagger_eng`.
 """
 
 import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from shoal.tasks.environments.task import EnvironmentTask
-
 RULES: Final = 2
 """Of this file: another one plays otherwise."""
-
-
-def textarena_task(**parameters: Any) -> EnvironmentTask:
-    """The task of a game. `parameters`: of `TextArena`."""
-    return EnvironmentTask(TextArena, parameters)
 
 
 class TextArena:
