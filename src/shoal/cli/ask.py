@@ -7,21 +7,25 @@ import contextlib
 import itertools
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from shoal.cli.contenders import Contender, form_of, in_form, load_all, of_run
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.config.load import merged
+from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.display.answers import print_answers
-from shoal.errors import UserError
+from shoal.errors import UserError, nearest
+from shoal.export.story import source_of_export
 from shoal.policy.named import check_exists
-from shoal.rollout import Completion, FinishReason, seed_of
-from shoal.runs.folder import CONFIG
+from shoal.rollout import Completion, FinishReason, Message, Question, QuestionId, seed_of
+from shoal.runs.folder import CONFIG, began_from
 from shoal.untrusted import encodable, printable
 
 HELP = """Asks models questions and prints what they answer. Each question stands alone: there is no conversation.
@@ -38,6 +42,18 @@ LENGTH = 256
 
 LONGEST_LINE = 2**20
 """Bytes of standard input that are one question, at most."""
+PLAIN = Question(QuestionId("ask", "1", "", 0, 0), (Message("user", ""),))
+"""What is asked where no task gives it a form."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model that is asked."""
+
+    label: str
+    source: str
+    optional: bool = False
+    """Whether the others are asked without it if it cannot be loaded."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,15 +87,16 @@ def command(args: argparse.Namespace) -> int:
     if temperature is None:
         temperature = 0.0 if args.num == 1 else config.policy.temperature
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    form = form_of(config, args.form) if file else None
+    form = form_of(config, args.form) if file else PLAIN
     notes.print(Text(f"loading {' and '.join(printable(contender.label) for contender in contenders)}", "dim"))
-    policies = load_all(contenders, config, temperature, lambda text: notes.print(Text(printable(text), "dim")))
+    policies = _load(contenders, config, temperature, lambda text: notes.print(Text(printable(text), "dim")))
     console = Console(highlight=False)
     asked = itertools.count(1)
 
     def ask(text: str, echo: bool = False) -> int:
         """Returns 1 if a model gave no answer, else 0. Raises `UserError`."""
-        question = in_form(encodable(text), form)
+        asking = Message("user", encodable(text))
+        question = msgspec.structs.replace(form, prompt=(*form.prompt[:-1], asking), turns=1)
         seed = seed_of(config.seed, "ask", next(asked))
         if echo:
             console.print(Text(printable(text), "bold cyan"), soft_wrap=True)
@@ -99,7 +116,7 @@ def command(args: argparse.Namespace) -> int:
     if args.questions or not sys.stdin.isatty():
         return max([0, *(ask(text, echo=len(args.questions) != 1) for text in args.questions or _piped())])
     notes.print(Text(f"asking {' and '.join(map(printable, policies))}; Ctrl-D ends", "dim"))
-    if form:
+    if file:
         notes.print(Text(f"for example: {printable(form.prompt[-1].content)}", "dim"))
     for text in _typed():
         try:
@@ -116,7 +133,11 @@ def _settings(args: argparse.Namespace) -> tuple[Config, list[Contender], Path |
     file: Path | None = args.config or (own if own.is_file() else None)
     given = given_settings(args)
     if own.is_file():
-        contenders = of_run(run, config_of(own, {}, args.allow_code, FROM_FILE))
+        best = source_of_export(args.model)
+        contenders = [Contender(f"{best.node} after round {best.round}", best.model)]
+        of_run = config_of(own, {}, args.allow_code, FROM_FILE)
+        if (began := began_from(of_run, best.node)) in of_run.local_models:
+            contenders.append(Contender(f"{began}, from which it began", began, optional=True))
     else:
         contenders = [Contender(args.model, args.model)]
     contenders += [Contender(name, name) for name in args.beside]
@@ -125,6 +146,48 @@ def _settings(args: argparse.Namespace) -> tuple[Config, list[Contender], Path |
     if not file and "max_completion_length" not in given.get("policy", {}):
         config.policy.max_completion_length = LENGTH
     return config, contenders, file
+
+
+def _load(
+    contenders: Sequence[Contender], config: Config, temperature: float, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The contenders' policies by their labels. `say`: hears of an optional one that cannot be loaded. Raises
+    `UserError`."""
+    from shoal.policy.decoders.base import Sampling  # torch, only now
+    from shoal.policy.fetch import resolve
+    from shoal.runs.models import build_policy
+
+    policies: dict[str, Any] = {}
+    for contender in contenders:
+        source = contender.source
+        try:
+            policy: Any = build_policy(config, source if is_endpoint(source) else resolve(source))
+        except UserError as error:
+            if not contender.optional:
+                raise
+            say(f"without {contender.label}: {error}")
+            continue
+        policy.sampling = Sampling(temperature, config.policy.top_p, int(config.policy.max_completion_length))
+        policies[contender.label] = policy
+    return policies
+
+
+def form_of(config: Config, task: str | None) -> Question:
+    """A question of the task that is called so, or of the first: what is asked has its system prompt and examples.
+
+    Raises `UserError` if there is no such task."""
+    from shoal.tasks import Tasks  # takes a second
+    from shoal.tasks.suites import specs_of
+
+    specs = {spec.name: spec for spec in reversed(specs_of(config.tasks))}
+    name = task or list(specs)[-1]
+    if name not in specs:
+        raise UserError(f"there is no task {task!r}; {nearest(name, specs)}")
+    only = config.tasks.model_copy(update={"sources": [specs[name]]})
+    [question] = Tasks(only).draw(1, "ask")
+    if question.turns > 1:
+        raise UserError(f"task {name!r} answers back, and `shoal ask` holds no conversations: `shoal watch` shows them")
+    return question
 
 
 def _piped() -> Iterator[str]:

@@ -65,11 +65,6 @@ ELSEWHERE = {
     "--group-size": "--num-generations",
     "--max-tokens": "--max-completion-length",
     "--max-new-tokens": "--max-completion-length",
-    "--external": "--peers",
-    "--policy": "--model",
-    "--trust": "--selection",
-    "--peer-limit": "--peer-weight",
-    "--peer-baseline-shift": "--peer-weight",
 }
 """What other programs call a flag."""
 

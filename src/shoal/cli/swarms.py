@@ -22,7 +22,7 @@ YOURS: Final = "not named by the host: each node gives its own (--data, --task, 
 
 def show_invitation(words: Sequence[str]) -> int:
     """Prints everything that an invitation says. `words`: the invitation, and nothing else. Raises `UserError`."""
-    Console(highlight=False).print(described(*_opened(words)))
+    _show(*_opened(words))
     return 0
 
 
@@ -37,34 +37,23 @@ def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str,
     entry = invitation.entry
     _check_given(entry, given, args.config is not None)
     make_config(entry.settings, f"the invitation to '{entry.name}'")
-    return merged(entry.settings, {"network": _taken(invitation, is_new, "" if args.quiet else "joins")})
+    return merged(entry.settings, {"network": _taken(invitation, is_new, args.quiet)})
 
 
 def invited_network(words: Sequence[str]) -> dict[str, Any]:
     """The settings of `[network]` by which the swarm of an invitation is heard without joining it, once it is shown
     whose swarm that is. `words`: the invitation, and nothing else. Raises `UserError`."""
     invitation, is_new = _opened(words)
-    return {**invitation.entry.settings["network"], **_taken(invitation, is_new, "watches")}
+    return {**invitation.entry.settings["network"], **_taken(invitation, is_new)}
 
 
-def _taken(invitation: Invitation, is_new: bool, does: str) -> dict[str, str]:
-    """The files of the invitation as `[network]` has them; what it `does` is shown first, unless that is empty."""
-    if does:
-        line = Text(printable(in_one_line(invitation, is_new, does), 2000))
-        Console(highlight=False).print(line, soft_wrap=True)
+def _taken(invitation: Invitation, is_new: bool, quiet: bool = False) -> dict[str, str]:
+    """The files of the invitation as `[network]` has them, once it is shown."""
+    if not quiet:
+        _show(invitation, is_new)
     files = kept(invitation)
     remember(invitation.entry)
     return files
-
-
-def in_one_line(invitation: Invitation, is_new: bool, does: str) -> str:
-    """What is done with an invitation."""
-    entry = invitation.entry
-    host = f"{entry.host} (key {entry.key[:DIGITS]}, {'new' if is_new else 'known'})"
-    judges = f"; judge: {', '.join(map(_judge, entry.judges))}" if entry.judges else ""
-    kind = "private swarm" if invitation.secret else "swarm"
-    where = ", ".join(entry.relays)
-    return f"{does} the {kind} {entry.swarm} of {host}: connects to {where}{judges}; tasks: {entry.tasks or YOURS}"
 
 
 def _opened(words: Sequence[str]) -> tuple[Invitation, bool]:
@@ -102,8 +91,8 @@ def _check_given(entry: Entry, given: dict[str, Any], has_file: bool) -> None:
         raise UserError(f"the invitation to '{entry.name}' says the swarm, where it is and its tasks: leave out {flag}")
 
 
-def described(invitation: Invitation, is_new: bool) -> Group:
-    """All that an invitation says, as text of a stranger."""
+def _show(invitation: Invitation, is_new: bool) -> None:
+    """Prints all that an invitation says, as text of a stranger."""
     entry = invitation.entry
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     grid.add_column(style="dim", no_wrap=True)
@@ -116,7 +105,7 @@ def described(invitation: Invitation, is_new: bool) -> Group:
 
     state = "new: the name belongs to this key from your first join on" if is_new else "known"
     row("host", f"{entry.host}, key {entry.key[:DIGITS]} ({state})")
-    row("swarm", entry.swarm)
+    row("swarm", entry.swarm + " (private)" * bool(invitation.secret))
     if entry.certificate:
         row("certificate", f"SHA-256 {entry.certificate}")
     row("tasks", str(entry.tasks or YOURS))
@@ -125,7 +114,7 @@ def described(invitation: Invitation, is_new: bool) -> Group:
     row("rules", *entry.rules)
     row("holds", f"signed on {date(entry.signed)}, until {date(entry.expires)}")
     head = Text(entry.name, "bold").append(f"  {printable(entry.about)}" if entry.about else "", "not bold")
-    return Group(head, grid)
+    Console(highlight=False).print(Group(head, grid))
 
 
 def _judge(address: str) -> str:

@@ -3,7 +3,6 @@
 import math
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -61,12 +60,8 @@ def free_cores() -> int:
 
 def busy_cores() -> float:
     """About how many of the machine's cores are busy now. Processes of low priority do not count: they step aside."""
-    before = psutil.cpu_times()._asdict()
-    time.sleep(LOOK)
-    passed = {name: after - before[name] for name, after in psutil.cpu_times()._asdict().items()}
-    worked = float(passed["user"] + passed["system"])  # user has what guests take
-    rest = sum(passed.get(name, 0.0) for name in ("idle", "iowait", "nice"))
-    return (os.cpu_count() or 1) * worked / max(0.01, worked + float(rest))
+    passed = psutil.cpu_times_percent(LOOK)
+    return (os.cpu_count() or 1) * float(passed.user + passed.system) / 100
 
 
 def count_workers(config: Config, learning: Mapping[str, str], placement: Placement, ranks: Ranks, joined: bool) -> int:

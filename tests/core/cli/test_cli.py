@@ -19,7 +19,7 @@ from fakes import RIGHT, WRONG, Exact, Parrot, Student
 
 import shoal
 from shoal import __version__
-from shoal.cli.contenders import form_of
+from shoal.cli.ask import form_of
 from shoal.cli.flags import ELSEWHERE
 from shoal.cli.main import main
 from shoal.cli.session import Options

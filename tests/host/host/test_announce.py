@@ -152,8 +152,8 @@ def test_an_invitation_joins_and_says_first_what_it_does(joined: list[Config], c
     assert config.evaluation.judges == [f"http://127.0.0.1:7448#{KEY}"]
     assert Path(config.network.secret_file).read_text() == "correct-horse-battery\n"
     assert Path(config.network.secret_file).parent == secret
-    [said] = capsys.readouterr().out.splitlines()
-    for part in ("private swarm reef", host.name, "(key", "new", "connects to 127.0.0.1:7447", "suite reef"):
+    said = capsys.readouterr().out
+    for part in ("reef (private)", host.name, ", key", "new", "127.0.0.1:7447", "suite reef"):
         assert part in said
     assert main(["join", "--show", word]) == 0
     said = capsys.readouterr().out

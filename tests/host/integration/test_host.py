@@ -168,5 +168,5 @@ def test_three_machines_join_by_the_line(tmp_path: Path) -> None:
         until(lambda: all(map(heard, nodes)), 240)
         print(f"three machines learn from each other after {time.monotonic() - began:.0f} s")
         for node in nodes:
-            assert "connects to tls/10.91.77.1:7447" in node.program.said
+            assert "tls/10.91.77.1:7447" in node.program.said
             assert "judge" not in node.status["note"]
