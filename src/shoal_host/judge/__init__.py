@@ -5,6 +5,6 @@ server          uvicorn and the HTTP routes, on `shoal_web.serving`
 service         the course of a question, from an Ask to its score
 rules           who may ask and answer what, and when, without I/O
 questions       draws the next question: a keyed hash of the judge's secret, the node and a number
-scoring         scores answers off the event loop;  fair_thread: addresses take turns by time
-records         append-only tables in SQLite;  reports: leaderboard, exports
+scoring         scores answers off the event loop;  turns: addresses take turns
+records         append-only tables in SQLite;  reports: leaderboard, a row for each question;  source: on the page
 """

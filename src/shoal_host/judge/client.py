@@ -67,40 +67,6 @@ class AskedQuestion:
     hash: bytes
 
 
-class BoundedHttp:
-    """HTTP to one judge, which may send anything: bounded in size and time. Close it."""
-
-    def __init__(self, url: str, timeout: float, max_bytes: int) -> None:
-        """`timeout`: seconds that an answer may take in all."""
-        self._url, self._timeout, self._max_bytes = url, timeout, max_bytes
-        local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")  # no proxy reaches it
-        self._http = httpx2.Client(trust_env=not local, headers={"Accept-Encoding": "identity"})
-        self.close = self._http.close
-
-    def request(self, method: str, path: str, body: bytes | None, end: float) -> tuple[int, bytes]:
-        """The status and the body of an answer that comes before `end`, by the monotonic clock. Raises
-        `JudgeUnavailable`."""
-        left = end - time.monotonic()
-        late = JudgeUnavailable(f"no reply in {self._timeout:g} s")
-        if left <= 0:
-            raise late
-        data = bytearray()
-        try:
-            with self._http.stream(method, f"{self._url}/{path}", content=body, timeout=left) as response:
-                for chunk in response.iter_raw():
-                    data += chunk
-                    if len(data) > self._max_bytes or time.monotonic() > end:
-                        raise JudgeUnavailable("the reply is too long, or takes too long")
-                return response.status_code, bytes(data)
-        except httpx2.TimeoutException:
-            raise late from None
-        except httpx2.ConnectError as error:
-            words = re.sub(r"^\[Errno .*?\] ", "", str(error))  # the system's own
-            raise JudgeUnavailable(f"cannot be reached: {words[:200]}") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-            raise JudgeUnavailable(f"cannot be reached: {type(error).__name__}") from None
-
-
 class JudgeClient:
     """One judge. One thread at a time may use it. Raises `UserError` for an address that is none."""
 
@@ -108,12 +74,14 @@ class JudgeClient:
         self, address: str, identity: Identity, timeout: float = 5.0, clock: Callable[[], float] = time.time
     ) -> None:
         """`timeout`: seconds for a question or a score in all."""
-        self.url, self._key = parse_judge_address(address)
+        self.url, self.key = parse_judge_address(address)
+        """The key is empty as long as it is not known."""
         self.identity, self.timeout, self._clock = identity, timeout, clock
         self._offset = 0.0
         self._work = 0
         self._met = False
-        self._http = BoundedHttp(self.url, timeout, MAX_BYTES)
+        local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")  # no proxy reaches it
+        self._http = httpx2.Client(trust_env=not local, headers={"Accept-Encoding": "identity"})
         self.close = self._http.close
         self.busy = False
         """For `Judges`: whether a call is running, perhaps one that was given up."""
@@ -121,13 +89,8 @@ class JudgeClient:
         """For `Judges`: until when it is left alone, and why; "" where it only keeps its pace."""
 
     @property
-    def key(self) -> bytes:
-        """Its key; empty as long as it is not known."""
-        return self._key
-
-    @property
     def name(self) -> str:
-        return name_of(self._key) if self._key else self.url
+        return name_of(self.key) if self.key else self.url
 
     def ask(self, round: int, model: str, in_swarm: bool, display_name: str = "") -> AskedQuestion:
         """The question after `round`."""
@@ -136,7 +99,7 @@ class JudgeClient:
             self._meet(end)
         nonce, now = secrets.token_bytes(16), max(0.0, self._clock() + self._offset)
         ask = Ask(
-            judge=self._key,
+            judge=self.key,
             key=self.identity.public,
             nonce=nonce,
             time=now,
@@ -154,14 +117,14 @@ class JudgeClient:
             raise JudgeUnavailable("the judge's question is empty or too long")
         if not is_chat([message.role for message in posed.prompt]):
             raise JudgeUnavailable("the judge's question is no chat that ends with the user's turn")
-        made_up = QuestionId(posed.task, "judge", self._key.hex(), int.from_bytes(envelope.hash[:8], "big") >> 1, 0)
+        made_up = QuestionId(posed.task, "judge", self.key.hex(), int.from_bytes(envelope.hash[:8], "big") >> 1, 0)
         return AskedQuestion(Question(made_up, posed.prompt), posed, envelope.hash)
 
     def answer(self, asked: AskedQuestion, text: str) -> Verdict | Receipt:
         """The score of `text`, which is cut if too long; a receipt if scoring takes longer."""
         end = time.monotonic() + self.timeout
         text = encodable(text)[:MAX_ANSWER]
-        answer = Answer(judge=self._key, key=self.identity.public, posed=asked.hash, text=text)
+        answer = Answer(judge=self.key, key=self.identity.public, posed=asked.hash, text=text)
         sent = seal(answer, self.identity)
         while True:
             reply, _ = self._exchange("answer", sent, end, Verdict, Receipt)
@@ -174,7 +137,7 @@ class JudgeClient:
 
     def _meet(self, end: float) -> None:
         """Reads the judge's card: its key, its clock, the work it wants of a new key."""
-        status, data = self._http.request("GET", "", None, end)
+        status, data = self._request("GET", "", None, end)
         try:
             card = msgspec.json.decode(data, type=Card) if status == 200 else None
             key = bytes.fromhex(card.judge) if card else b""
@@ -182,33 +145,56 @@ class JudgeClient:
             card, key = None, b""
         if card is None or len(key) != 32:
             raise JudgeUnavailable(f"there is no judge at this address (HTTP {status})")
-        if self._key and key != self._key:
-            raise JudgeUnavailable(f"another judge answers: {name_of(key)} in place of {name_of(self._key)}")
+        if self.key and key != self.key:
+            raise JudgeUnavailable(f"another judge answers: {name_of(key)} in place of {name_of(self.key)}")
         if not 0 <= card.work <= MAX_WORK:
             raise JudgeUnavailable(
                 f"the judge wants {card.work} bits of work of a new key, and {MAX_WORK} are the most"
             )
-        self._key, self._offset = key, card.time - self._clock()
+        self.key, self._offset = key, card.time - self._clock()
         self._work = work_of(key, self.identity.public, card.work)
         self._met = True
 
     def _exchange(self, path: str, sent: Envelope, end: float, *kinds: type[S]) -> tuple[S, Envelope]:
         """The judge's signed reply. If the connection breaks it tries once more: the judge knows the same bytes."""
         try:
-            status, data = self._http.request("POST", path, encode(sent), end)
+            status, data = self._request("POST", path, encode(sent), end)
         except JudgeUnavailable:
             if time.monotonic() + 0.2 > end:
                 raise
-            status, data = self._http.request("POST", path, encode(sent), end)
+            status, data = self._request("POST", path, encode(sent), end)
         if status != 200:
             self._refused(status, data)
         try:
             statement, envelope = open_envelope(data, *kinds)
         except Malformed as error:
             raise JudgeUnavailable(f"the judge's reply cannot be read: {error}") from None
-        if statement.judge != self._key or not is_signed(envelope, self._key):
+        if statement.judge != self.key or not is_signed(envelope, self.key):
             raise JudgeUnavailable("the reply is not signed by the judge")
         return statement, envelope
+
+    def _request(self, method: str, path: str, body: bytes | None, end: float) -> tuple[int, bytes]:
+        """The status and the body of an answer that comes before `end`, by the monotonic clock. Raises
+        `JudgeUnavailable`."""
+        left = end - time.monotonic()
+        late = JudgeUnavailable(f"no reply in {self.timeout:g} s")
+        if left <= 0:
+            raise late
+        data = bytearray()
+        try:
+            with self._http.stream(method, f"{self.url}/{path}", content=body, timeout=left) as response:
+                for chunk in response.iter_raw():
+                    data += chunk
+                    if len(data) > MAX_BYTES or time.monotonic() > end:
+                        raise JudgeUnavailable("the reply is too long, or takes too long")
+                return response.status_code, bytes(data)
+        except httpx2.TimeoutException:
+            raise late from None
+        except httpx2.ConnectError as error:
+            words = re.sub(r"^\[Errno .*?\] ", "", str(error))  # the system's own
+            raise JudgeUnavailable(f"cannot be reached: {words[:200]}") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
+            raise JudgeUnavailable(f"cannot be reached: {type(error).__name__}") from None
 
     def _refused(self, status: int, data: bytes) -> None:
         try:

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import sqlite3
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from rich.text import Text
 
 from shoal.config.display_name import is_right_to_left, isolated
 from shoal.config.load import make_config
-from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.sandbox.verifier import Verifier
@@ -29,11 +27,11 @@ from shoal_host.judge.service import Service, SteadyClock
 from shoal_web.serving.server import address_of, listening
 
 HELP = """Asks nodes held-out questions after their rounds, one answer each, and keeps the scores: pass@1 by a third
-party. Or reports on a judge's records (--report).
+party. Or reports on a judge's records.
 
   shoal judge --suite pond --data judge               anybody can ask it on port 7460
   shoal judge --report judge                          the leaderboard: the last 100 rounds of each node
-  shoal judge --report judge --what rows --format csv > rows.csv
+  shoal judge --rows judge > rows.csv                 a row for each question
 
 Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
 the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
@@ -54,60 +52,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("interval", terms.interval, "S", "seconds between a node's questions"),
         ("work", terms.work, "BITS", "bits of work for a new key, 0 to 20"),
         ("newcomers", terms.newcomers, "N", "new keys a minute"),
-        ("max-open", terms.sessions, "N", "open questions at a time"),
         ("address-newcomers", terms.address_newcomers, "N", "new keys of one address each minute"),
     ]
     for name, default, unit, text in numbers:
         help = f"{text} (default {default:g})"
         serve.add_argument(f"--{name}", type=type(default), default=default, metavar=unit, help=help)
     report = parser.add_argument_group("reporting")
-    report.add_argument("--report", type=Path, metavar="DIR", help="on the records in this judge's folder")
-    report.add_argument(
-        "--what", choices=("leaderboard", "rows"), default="leaderboard", help="what to report (default leaderboard)"
-    )
-    report.add_argument("--format", choices=("table", "csv", "json"), default="table", help="json is one row a line")
-    report.add_argument(
-        "--rounds",
-        type=int,
-        default=reports.ROUNDS,
-        metavar="N",
-        help=f"the last rounds of each node that the leaderboard counts (default {reports.ROUNDS})",
-    )
+    report.add_argument("--report", type=Path, metavar="DIR", help="print the leaderboard of the judge in this folder")
+    report.add_argument("--rows", type=Path, metavar="DIR", help="print a row for each of its questions, as CSV")
 
 
 def command(args: argparse.Namespace) -> int:
     """`shoal judge`."""
-    if not args.report:
+    folder = args.report or args.rows
+    if not folder:
         return _serve(args)
     try:
-        return _report(args)
+        if args.rows:
+            reports.write_rows(folder / FILE, sys.stdout)
+        else:
+            _print_leaderboard(reports.leaderboard_of(folder / FILE))
     except sqlite3.Error as error:
-        raise UserError(f"the records in {args.report} cannot be read: {error}") from error
-
-
-def _report(args: argparse.Namespace) -> int:
-    path, is_board = args.report / FILE, args.what == "leaderboard"
-    if args.rounds < 1:
-        raise UserError("--rounds is at least 1")
-    found = reports.leaderboard_of(path, rounds=args.rounds) if is_board else reports.rows(path)
-    if args.format != "table":
-        reports.write(found, args.format, sys.stdout)
-        return 0
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 160
-    table = _table(list(found))
-    if is_board and isinstance(table, Table):
-        table.caption = f"Each node's last {args.rounds} rounds, by the lower end of the 95 % interval (Wilson)."
-        table.caption_justify = "left"
-    console.print(table)
+        raise UserError(f"the records in {folder} cannot be read: {error}") from error
     return 0
 
 
-def _table(found: list[dict[str, Any]]) -> Table | Text:
-    if not found:
-        return Text("nothing yet")
-    table = Table(box=None)
+def _print_leaderboard(found: list[dict[str, Any]]) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    console.print(_table(found) if found else "nothing yet")
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    caption = f"Each node's last {reports.ROUNDS} rounds, by the lower end of the 95 % interval (Wilson)."
+    table = Table(box=None, caption=caption, caption_justify="left")
     columns = [name for name in found[0] if name not in ("key", "time")]
     columns.sort(key="display_name".__eq__)  # the last one: it may go from right to left
     for name in columns:
@@ -126,37 +105,23 @@ def _cell(value: Any) -> str:
 def _serve(args: argparse.Namespace) -> int:
     if args.data is None:
         raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
-    for name in ("limit", "interval", "newcomers", "max_open", "address_newcomers"):
+    for name in ("limit", "interval", "newcomers", "address_newcomers"):
         if not getattr(args, name) > 0:
             raise UserError(f"--{name.replace('_', '-')} must be above 0")
     if not 0 <= args.work <= 20:
         raise UserError("--work is 0 to 20")
-    settings = {"suite": args.suite, "only": args.task}
-    config = make_config({"tasks": settings}, "the command line")
-    with listening(*address_of(args.listen, LISTEN)) as bound, _service(args, config.tasks) as service:
-        return serve(service, bound)
-
-
-@contextlib.contextmanager
-def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
-    """A service with everything it needs, which is closed at the end."""
-    clock = SteadyClock()
     terms = Terms(
-        args.limit,
-        args.interval,
-        work=args.work,
-        newcomers=args.newcomers,
-        address_newcomers=args.address_newcomers,
-        sessions=args.max_open,
+        args.limit, args.interval, work=args.work, newcomers=args.newcomers, address_newcomers=args.address_newcomers
     )
-    made = Tasks(tasks)
-    made.refuse_environments("a judge")
+    settings = {"suite": args.suite, "only": args.task}
+    config = make_config({"tasks": settings}, "the command line").tasks
     with contextlib.ExitStack() as stack:
-        records = Records(args.data)
-        stack.callback(records.close)
+        bound = stack.enter_context(listening(*address_of(args.listen, LISTEN)))
+        tasks = Tasks(config)
+        tasks.refuse_environments("a judge")
+        records = stack.enter_context(contextlib.closing(Records(args.data)))
         identity = Identity.load_or_create(args.data / "identity")
-        questions = Questions(made, read_secret(args.data))
-        _, trial = questions.draw(b"trial", 0)
-        scoring = Scoring(lambda: Verifier(tasks), trial.id, lambda text: print(f"shoal: {text}", file=sys.stderr))
+        questions = Questions(tasks, read_secret(args.data))
+        scoring = Scoring(Verifier(config), lambda text: print(f"shoal: {text}", file=sys.stderr))
         stack.callback(scoring.close)
-        yield Service(identity, questions, records, scoring, terms, clock)
+        return serve(Service(identity, questions, records, scoring, terms, SteadyClock()), bound)

@@ -107,24 +107,17 @@ class Judges:
         return texts
 
     def _call(self, calls: Mapping[JudgeClient, Callable[[], T]], notes: dict[str, str]) -> dict[JudgeClient, T]:
-        """The results that come in time. Each call runs in a thread of its own."""
+        """The results that come in time. Each call runs in a thread of its own, which may end later."""
         found: dict[JudgeClient, T] = {}
-        failed: dict[JudgeClient, str] = {}
-        lock = threading.Lock()  # a late thread writes while others read
 
         def make(one: JudgeClient, call: Callable[[], T]) -> None:
             try:
-                result = call()
+                found[one] = call()
+                one.failures, one.rest_until = 0, 0.0
             except Exception as error:  # whatever a judge provokes here, training goes on
                 if not isinstance(error, JudgeUnavailable):
                     error = JudgeUnavailable(f"{type(error).__name__}: {error}"[:200])
                 self._rest(one, error)
-                with lock:
-                    failed[one] = one.why
-            else:
-                one.failures, one.rest_until = 0, 0.0
-                with lock:
-                    found[one] = result
             finally:
                 one.busy = False
 
@@ -136,10 +129,15 @@ class Judges:
         end = time.monotonic() + self.patience + 0.5
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
-        with lock:
-            late = f"no reply in {self.patience:g} s"
-            notes |= {one.name: why for one in calls if one not in found and (why := failed.get(one, late))}
-            return dict(found)
+        in_time = {}
+        for one in calls:
+            if one.busy:
+                notes[one.name] = f"no reply in {self.patience:g} s"
+            elif one in found:
+                in_time[one] = found[one]
+            elif one.why:
+                notes[one.name] = one.why
+        return in_time
 
     def _rest(self, one: JudgeClient, error: JudgeUnavailable) -> None:
         """Leaves a judge alone for a while: as long as it asks for, or longer each time that it fails."""

@@ -15,23 +15,17 @@ serves any number of nodes, each 10 ms later.
 """
 
 import contextlib
-import os
-import queue
 import sqlite3
-import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
+from shoal.runs.disk import disk_errors, locked
 from shoal_host.judge.rules import Session, Stage
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FILE = "records.sqlite"
 BATCH = 512
@@ -39,7 +33,6 @@ BATCH = 512
 LONGEST = 1 << 20
 """Bytes of a value that is read from a file; a question or an answer has fewer."""
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS nodes (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, first REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS asks (
   id INTEGER PRIMARY KEY, node INTEGER NOT NULL REFERENCES nodes, number INTEGER NOT NULL, round INTEGER NOT NULL,
@@ -55,7 +48,6 @@ CREATE TABLE IF NOT EXISTS outcomes (
   outcome TEXT NOT NULL CHECK (outcome IN ('scored', 'lapsed', 'void')));
 """
 KEPT = ("nodes", "asks", "answers", "outcomes")
-FORMAT = 1
 SESSIONS = """
 SELECT a.id, n.key, a.number, a.round, a.model, a.in_swarm, a.hash, a.asked, a.expires, a.expires, a.label, a.posed,
   coalesce(w.hash, x''), coalesce(o.score, 0.0), coalesce(o.time, 0.0), o.outcome, w.statement,
@@ -72,26 +64,24 @@ class Records:
     def __init__(self, folder: Path) -> None:
         """Raises `UserError` if the folder cannot be made or written to, if its records cannot be read, or if another
         judge has them open."""
-        try:
+        with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise UserError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+        self._lock = locked(folder, busy=f"another judge has its records in {folder}")
         self.path = folder / FILE
-        self._queue: queue.SimpleQueue[tuple[Sequence[Row], Future[None]] | None] = queue.SimpleQueue()
-        self._lock = lock(folder)
         self._reader = connect(self.path)  # for the thread of the rules
         self._writer = connect(self.path)
+        self._waiting: deque[tuple[Sequence[Row], Future[None]]] = deque()
+        self._thread = ThreadPoolExecutor(1, "shoal-judge-records")
         try:
             self._prepare()
         except sqlite3.Error as error:
             raise UserError(f"{self.path}: {error}") from error
-        self._thread = threading.Thread(target=self._write, name="shoal-judge-records", daemon=True)
-        self._thread.start()
 
     def append(self, *rows: Row) -> Future[None]:
         """Writes all of `rows` or none; done when they are on disk. It fails with `sqlite3.Error`."""
         future: Future[None] = Future()
-        self._queue.put((rows, future))
+        self._waiting.append((rows, future))
+        self._thread.submit(self._write)
         return future
 
     def last(self, key: bytes) -> Session | None:
@@ -110,10 +100,10 @@ class Records:
 
     def close(self) -> None:
         """Writes all that was appended."""
-        self._queue.put(None)
-        self._thread.join()
+        self._thread.shutdown()
+        self._writer.close()
         self._reader.close()
-        os.close(self._lock)
+        self._lock.close()
 
     def _prepare(self) -> None:
         self._writer.executescript(SCHEMA)
@@ -123,69 +113,43 @@ class Records:
                     f"CREATE TRIGGER IF NOT EXISTS {table}_{verb} BEFORE {verb} ON {table} "
                     "BEGIN SELECT RAISE(ABORT, 'records are only ever added to'); END"
                 )
-        self._writer.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (FORMAT,))
-        [found] = self._writer.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-        if found != FORMAT:
-            raise UserError(f"{self.path} has format {found}, and this program reads {FORMAT}")
 
     def _write(self) -> None:
-        ending = False
-        while not ending:
-            batch = [self._queue.get()]
-            while len(batch) < BATCH and not self._queue.empty():
-                batch.append(self._queue.get())
-            ending = None in batch
-            self._commit([item for item in batch if item is not None])
-        self._writer.close()
-
-    def _commit(self, batch: list[tuple[Sequence[Row], Future[None]]]) -> None:
+        """Writes what waits: all together, or, if any of it cannot be written, each by itself."""
+        batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
         # From here on no future can be cancelled; the rows of those that were are written all the same.
         waited = [future.set_running_or_notify_cancel() for _, future in batch]
-        faults: list[sqlite3.Error | None] = []
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
-            faults += [self._one(rows) for rows, _ in batch]
-            self._writer.execute("COMMIT")
-        except sqlite3.Error as error:  # a full disk, mostly
-            with contextlib.suppress(sqlite3.Error):
-                self._writer.execute("ROLLBACK")
-            faults = [error] * len(batch)
+            self._commit([row for rows, _ in batch for row in rows])
+            faults: list[Exception | None] = [None] * len(batch)
+        except Exception:
+            faults = [self._fault(rows) for rows, _ in batch]
         for (_, future), is_waited, fault in zip(batch, waited, faults, strict=True):
-            if is_waited and fault is None:
-                future.set_result(None)
-            elif is_waited:
+            if is_waited and fault:
                 future.set_exception(fault)
+            elif is_waited:
+                future.set_result(None)
 
-    def _one(self, rows: Sequence[Row]) -> sqlite3.Error | None:
-        """Executes `rows` or none of them. Returns an error that is their own: the rest of the batch goes on."""
-        self._writer.execute("SAVEPOINT one")
-        fault: sqlite3.Error | None = None
+    def _fault(self, rows: Sequence[Row]) -> Exception | None:
+        """Writes `rows`. Returns the error if it is impossible."""
+        try:
+            self._commit(rows)
+        except Exception as error:
+            return error
+        return None
+
+    def _commit(self, rows: Sequence[Row]) -> None:
+        if not rows:
+            return
+        self._writer.execute("BEGIN IMMEDIATE")
         try:
             for sql, values in rows:
                 self._writer.execute(sql, values)
-        except sqlite3.IntegrityError as error:
-            fault = error
-        except (OverflowError, UnicodeEncodeError) as error:  # values that SQLite does not have
-            fault = sqlite3.IntegrityError(str(error))
-        if fault is not None:
-            self._writer.execute("ROLLBACK TO one")
-        self._writer.execute("RELEASE one")
-        return fault
-
-
-def lock(folder: Path) -> int:
-    """An open file that marks these records as taken; the system releases it with the process. Raises `UserError`."""
-    try:
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise UserError(f"cannot write into {folder}: {error.strerror or error}") from error
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise UserError(f"another judge has its records in {folder}") from None
-    return handle
+            self._writer.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # a full disk has undone it
+                self._writer.execute("ROLLBACK")
+            raise
 
 
 def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:

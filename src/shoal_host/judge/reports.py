@@ -1,4 +1,4 @@
-"""What a judge's records say: a leaderboard, and a row for each question.
+"""What a judge's records say: a leaderboard, and a row for each question as CSV.
 
 pass@1 is the share of right answers among the questions: lapsed ones are wrong, void ones are left out. Intervals are
 Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
@@ -11,10 +11,9 @@ that has answered more questions equally well.
 
 import contextlib
 import csv
-import json
 import math
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -42,7 +41,7 @@ WITH latest AS (SELECT node, model, max(round) AS round FROM asks GROUP BY node,
     sum(o.outcome = 'scored' AND o.score >= 1) AS good,
     sum(o.outcome != 'void') AS questions, sum(o.outcome = 'lapsed') AS lapsed, sum(o.outcome = 'void') AS void,
     max(a.round) AS round, max(a.asked) AS time, a.node AS id
-  FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.round > latest.round - $rounds
+  FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.round > latest.round - {ROUNDS}
     JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id GROUP BY n.key, a.model)
 SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model) AS rank, {NODE},
   display_name((SELECT statement FROM asks WHERE node = counted.id ORDER BY round DESC LIMIT 1)) AS display_name, model,
@@ -82,23 +81,18 @@ def rows(path: Path) -> Iterator[Report]:
     return read(path, ROWS)
 
 
-def leaderboard_of(path: Path, most: int = -1, patience: float = math.inf, rounds: int = ROUNDS) -> list[Report]:
-    """A row for each node and model, the best first, over its last `rounds` rounds. `most` rows; after `patience`
-    seconds it raises `sqlite3.OperationalError`."""
-    return list(read(path, BOARD, {"most": most, "rounds": rounds}, patience))
+def leaderboard_of(path: Path, most: int = -1) -> list[Report]:
+    """A row for each node and model, the best first, over its last `ROUNDS` rounds. `most` rows."""
+    return list(read(path, BOARD, {"most": most}))
 
 
-def write(found: Iterable[Report], form: str, file: IO[str]) -> None:
-    """Writes CSV, or JSON Lines."""
-    writer = None
-    for row in found:
-        if form == "json":
-            file.write(json.dumps(row) + "\n")
-            continue
-        if writer is None:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
-            writer.writeheader()
-        writer.writerow(row | {"model": _no_formula(row["model"])} if "model" in row else row)
+def write_rows(path: Path, file: IO[str]) -> None:
+    """Writes `rows` as CSV."""
+    writer = csv.writer(file, lineterminator="\n")
+    for place, row in enumerate(rows(path)):
+        if not place:
+            writer.writerow(row)
+        writer.writerow((row | {"model": _no_formula(row["model"])}).values())
 
 
 def _no_formula(name: str) -> str:

@@ -5,7 +5,7 @@
     rules.pose(session)                      # it is on disk and goes out
     session = rules.answer(answer, hash)     # in time, and the only answer
     rules.take(session, hash)                # if its stage was `open`
-    rules.score(session, 1.0, trouble=False)
+    rules.score(session, 1.0)
     rules.lapse()                            # those whose time is over: they count as wrong
     rules.forget(session)                    # its end is on disk
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal.admission.bounded import Bucket, Recent, RecentKeys
+from shoal.admission.bounded import Bucket, Recent
 from shoal.rollout import QuestionId
 from shoal_host.judge.messages import Answer, Ask, is_worked
 
@@ -136,7 +136,7 @@ class Terms:
 ADDRESSES = 65_536
 """Addresses whose new keys are counted: those that brought one last."""
 KEYS = 65_536
-"""Keys whose pace and trouble are remembered: those that asked last."""
+"""Keys whose pace is remembered: those that asked last."""
 
 
 class Rules:
@@ -160,7 +160,6 @@ class Rules:
         pace = terms.address_newcomers
         self._addresses: Recent[str, Bucket] = Recent(ADDRESSES, lambda: Bucket(pace / 60, max(1.0, pace), clock()))
         self._paces: Recent[bytes, Bucket] = Recent(KEYS, lambda: Bucket(1 / terms.interval, terms.burst, clock()))
-        self._trusted, self._troublesome = RecentKeys[bytes](KEYS), RecentKeys[bytes](KEYS)
         self._current: dict[bytes, Session] = {}
         """The last question of each key whose end is not on disk yet."""
         self._open: dict[int, Session] = {}
@@ -250,15 +249,10 @@ class Rules:
         session.stage, session.answer = Stage.open, b""
         self._set_deadline(session)
 
-    def score(self, session: Session, score: float, trouble: bool) -> None:
-        """The answer has its score. `trouble`: scoring took too long, or killed the scorer."""
+    def score(self, session: Session, score: float) -> None:
+        """The answer has its score."""
         session.score = score
-        (self._troublesome if trouble else self._trusted).add(session.key)
         self._settle(session, Stage.scored)
-
-    def trusts(self, session: Session) -> bool:
-        """Whether the node's answers are scored together with those of other nodes that are no trouble."""
-        return session.key in self._trusted and session.key not in self._troublesome
 
     def lapse(self) -> list[Session]:
         """The questions whose time has run out since the last call."""

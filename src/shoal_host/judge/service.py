@@ -1,9 +1,9 @@
 """The course of a question, from an Ask to its score: the `Rules`, with everything around them that takes time.
 
-The event loop only parses, checks signatures and applies the rules. One thread makes questions, another writes rows,
-two more score answers in processes of their own. Where addresses share a thread they take turns by the time that their
-work took, so that one's slow question or answer does not delay everybody. What a request has started continues if its
-connection breaks, and whoever sends the same request again waits for the same result.
+The event loop only parses, checks signatures and applies the rules. Threads make questions, write rows and have answers
+scored in a process of its own. Addresses take turns at questions and at scores, so that one's slow answers do not delay
+everybody. What a request has started continues if its connection breaks, and whoever sends the same request again waits
+for the same result.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ import msgspec
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.tasks.draw import HELD_OUT
-from shoal_host.judge.fair_thread import FairThread
 from shoal_host.judge.messages import (
     VERSION,
     Answer,
@@ -37,7 +36,8 @@ from shoal_host.judge.messages import (
 from shoal_host.judge.questions import Questions
 from shoal_host.judge.records import Records, answer_row, ask_rows, outcome_row
 from shoal_host.judge.rules import Reason, Refused, Rules, Session, Stage, Terms
-from shoal_host.judge.scoring import TROUBLES, Scoring
+from shoal_host.judge.scoring import Scoring
+from shoal_host.judge.turns import Turns
 
 T = TypeVar("T")
 SCORE_SECONDS = 1.0
@@ -75,7 +75,7 @@ class Service:
         self.rules = Rules(identity.public, terms, clock, records.last, records.next_id())
         self.refused: Counter[str] = Counter()
         self._counts = {"asked": 0, "scored": 0, "lapsed": 0, "void": 0}
-        self._drawer = FairThread("draw")
+        self._drawing = Turns()
         self._posing: dict[int, asyncio.Task[Envelope]] = {}
         """Questions that are drawn and stored, by session."""
         self._keeping: dict[int, asyncio.Task[None]] = {}
@@ -154,7 +154,6 @@ class Service:
             ticker.cancel()
             if ending := [*self._keeping.values(), *self._ending.values()]:
                 await asyncio.wait(ending, timeout=5.0)
-            self._drawer.close()
 
     async def _write(self, *rows: tuple[str, tuple[Any, ...]]) -> None:
         await asyncio.wrap_future(self.records.append(*rows))
@@ -175,8 +174,8 @@ class Service:
 
     async def _posed(self, session: Session, party: str) -> Envelope:
         """The question of a session, the same bytes each time."""
-        drawing = self._drawer.submit(party, lambda: self.questions.draw(session.key, session.number))
-        task, question = await asyncio.wrap_future(drawing)
+        async with self._drawing.of(party):
+            task, question = await asyncio.to_thread(self.questions.draw, session.key, session.number)
         session.task, session.question = task, question.id
         posed = Posed(
             judge=self.identity.public,
@@ -204,9 +203,8 @@ class Service:
     async def _score(self, session: Session, text: str, address: str = "") -> None:
         assert session.question is not None
         party = address or session.key.hex()  # after a restart nobody knows its address
-        scoring = self.scoring.submit(session.question, text, self.rules.trusts(session), party)
-        found = await asyncio.wrap_future(scoring)
-        self.rules.score(session, found.score, found.failure in TROUBLES)
+        found = await self.scoring.score(session.question, text, party)
+        self.rules.score(session, found.score)
         await self._settle(session, found.failure)
 
     async def _settle(self, session: Session, failure: str = "") -> None:

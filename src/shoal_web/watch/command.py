@@ -21,7 +21,7 @@ what a judge has measured, and what the nodes of a live swarm report of themselv
   shoal watch                        the newest run in runs/
   shoal watch runs/one runs/two      two runs side by side
   shoal watch lab/paper              all runs of a study
-  shoal watch --judge judge          a judge's data folder, also while it serves; or http://HOST:7460
+  shoal watch --judge judge          a judge's data folder, also while it serves
   shoal watch --swarm lagoon relay.example.org:7447    a live swarm
   shoal watch --swarm SHOAL:INVITATION                 the same, by the line that `shoal host` prints
   shoal watch --serve runs           keep serving all of runs/, also runs to come; open no browser
@@ -41,9 +41,7 @@ SETTINGS = ["network.secret_file", "network.tls"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal watch`."""
     parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="of runs or studies (default: newest run)")
-    parser.add_argument(
-        "--judge", action="append", default=[], metavar="DIR", help="a judge's data folder, or http://HOST:7460"
-    )
+    parser.add_argument("--judge", action="append", type=Path, default=[], metavar="DIR", help="a judge's data folder")
     parser.add_argument(
         "--swarm",
         nargs="+",
@@ -68,7 +66,7 @@ def command(args: argparse.Namespace) -> int:
 
 def _sources(args: argparse.Namespace) -> Sources:
     """What the flags name; the newest run if they name nothing."""
-    given = [_judge(at) for at in args.judge]
+    given = [_judge(folder) for folder in args.judge]
     folders = checked_folders(args.folders) if args.folders or not (given or args.swarm) else []
     if words := args.swarm:  # last: it has a thread
         invited = any(is_invitation(word) for word in words)
@@ -77,8 +75,8 @@ def _sources(args: argparse.Namespace) -> Sources:
     return Sources(given, folders)
 
 
-def _judge(at: str) -> Source:
+def _judge(folder: Path) -> Source:
     if JUDGE not in offered(SOURCES):
         raise UserError("--judge needs the package shoal_host, which is not installed")
-    source: Source = call_offered(SOURCES, JUDGE, at)
+    source: Source = call_offered(SOURCES, JUDGE, folder)
     return source

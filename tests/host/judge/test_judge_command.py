@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,13 +42,11 @@ def test_the_leaderboard(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     out = capsys.readouterr().out
     assert "pass@1" in out
     assert "[red]m?[0m?" in out  # as it is, without what a terminal would obey or would turn around
-    assert run("--report", str(folder), "--format", "json") == 0
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (first["pass@1"], second["pass@1"], first["rank"]) == (1.0, 0.0, 1)
+    assert out.index(" 1.000 ") < out.index(" 0.000 ")
 
 
 def test_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--report", str(folder), "--what", "rows", "--format", "csv") == 0
+    assert run("--rows", str(folder)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "node,key,model,in_swarm,round,number,task,score,outcome,failure,time"
     assert len(lines) == 5
@@ -62,11 +59,10 @@ def test_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--data", "x", "--listen", "here"], "HOST:PORT"),
         (["--data", "x", "--listen", "here:99999"], "HOST:PORT"),
         (["--data", "x", "--limit", "0"], "--limit"),
-        (["--data", "x", "--max-open", "nan"], "max-open"),
+        (["--data", "x", "--newcomers", "nan"], "newcomers"),
         (["--data", "x", "--work", "99"], "--work"),
         (["--data", "x", "--limt", "2"], "did you mean '--limit'"),
         (["--report", "absent"], "no records"),
-        (["--report", "a", "--rounds", "0"], "--rounds"),
     ],
 )
 def test_mistakes(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,10 @@
-"""The smaller parts of a judge: which question comes next, and the lanes in which answers are scored."""
+"""The smaller parts of a judge: which question comes next, and whose turn it is."""
 
 from __future__ import annotations
 
-import threading
-import time
+import asyncio
+import itertools
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,9 @@ from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.tasks import Tasks
 from shoal_host.addresses import address_of
-from shoal_host.judge.fair_thread import FairThread
 from shoal_host.judge.questions import Questions, read_secret
 from shoal_host.judge.scoring import Scoring
+from shoal_host.judge.turns import Turns
 
 QUESTION = QuestionId("gcd", "1", "c", 5, 0)
 
@@ -90,124 +89,82 @@ def test_a_task_without_held_out_questions_is_refused(tasks: Tasks, monkeypatch:
         Questions(tasks, b"s" * 32)
 
 
-class Slow:
-    """A scorer whom "hang" takes long, and "die" costs a try."""
+class Failing:
+    """A verifier that has no worker at first, and says of "hang" that it took too long."""
 
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
-        self.deaths = 0
-        self.released = threading.Event()
+        self.starts = 0
 
     def score(self, items: list[tuple[QuestionId, list[str]]]) -> list[list[float]]:
-        [(_, [text])] = items
-        if text == "hang":
-            self.released.wait(10)
-            self.failures["timeout"] += 1
-            return [[0.0]]
-        if text == "die" and not self.deaths:
-            self.deaths += 1
+        self.starts += 1
+        if self.starts == 1:
             raise UserError("no worker")
-        return [[1.0]]
+        [(_, [text])] = items
+        self.failures["timeout"] += text == "hang"
+        return [[float(text != "hang")]]
 
-    def close(self) -> None:
-        self.released.set()
-
-
-@pytest.mark.slow
-def test_a_slow_answer_holds_up_its_own_lane_alone() -> None:
-    scorers: list[Slow] = []
-
-    def make() -> Slow:
-        scorers.append(Slow())
-        return scorers[-1]
-
-    scoring = Scoring(make)
-    slow = [scoring.submit(QUESTION, "hang", False, "a") for _ in range(3)]
-    began = time.monotonic()
-    assert [scoring.submit(QUESTION, "x", True, "a").result(5) for _ in range(100)] == [(1.0, "")] * 100
-    assert time.monotonic() - began < 4
-    assert not any(future.done() for future in slow)
-    scorers[1].released.set()
-    assert [future.result(5) for future in slow] == [(0.0, "timeout")] * 3
-    scoring.close()
+    def close(self) -> None: ...
 
 
 def test_an_answer_waits_for_a_worker_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_host.judge.scoring.PAUSES", (0.01,))
+    monkeypatch.setattr("shoal_host.judge.scoring.PAUSE", 0.01)
     notes: list[str] = []
-    scoring = Scoring(Slow, QUESTION, notes.append)
-    assert scoring.submit(QUESTION, "die", True, "a").result(5) == (1.0, "")
+    scoring = Scoring(Failing(), notes.append)  # type: ignore[arg-type]
+    assert asyncio.run(scoring.score(QUESTION, "x", "a")) == (1.0, "")
     assert notes == ["answers wait to be scored: no worker"]
-    scoring.close()
+    assert asyncio.run(scoring.score(QUESTION, "hang", "a")) == (0.0, "timeout")
+    assert asyncio.run(scoring.score(QUESTION, "x", "a")) == (1.0, "")
 
 
-class Work:
-    """Work that takes so many seconds by a clock of its own, and notes whose it was."""
+class Deeds:
+    """Pieces of work that go on when they are told, and note whose they were."""
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.done: list[str] = []
-        self.begin = threading.Event()
+        self.turns, self.done, self.go = Turns(), list[str](), asyncio.Event()
 
-    def of(self, party: str, seconds: float) -> Callable[[], None]:
-        def work() -> None:
-            self.begin.wait(10)
-            self.now += seconds
+    async def one(self, party: str) -> None:
+        async with self.turns.of(party):
+            await self.go.wait()
             self.done.append(party)
 
-        return work
+
+async def waiting(deeds: Deeds, *parties: str) -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(deeds.one(party)) for party in parties]
+    await asyncio.sleep(0)
+    return tasks
 
 
 @pytest.mark.parametrize("hostile", [1, 2, 8])
-def test_whoever_takes_long_waits_and_a_newcomer_does_not(hostile: int) -> None:
-    work = Work()
-    lane = FairThread("test", lambda: work.now)
-    slow = [lane.submit(f"slow {number % hostile}", work.of("slow", 2.0)) for number in range(100)]
-    quick = [lane.submit("quick", work.of("quick", 0.1)) for _ in range(50)]
-    work.begin.set()
-    for future in [*slow[:1], *quick]:
-        future.result(10)
-    seconds = [2.0 if party == "slow" else 0.1 for party in work.done]
-    first, last = work.done.index("quick"), len(work.done) - work.done[::-1].index("quick")
-    assert first <= hostile  # one of each that came before
-    assert sum(seconds[:last]) <= (hostile + 1) * (50 * 0.1 + 2.0)  # at least its fair share of the time
-    for future in slow:
-        future.result(10)
-    newcomer = [lane.submit(name, work.of(name, 0.1)) for name in ("slow 0", "new")]  # no debt, no credit
-    for future in newcomer:
-        future.result(10)
-    lane.close()
-    assert lane.submit("late", work.of("late", 0.0)).cancelled()
+def test_whoever_has_much_work_waits_and_a_newcomer_does_not(hostile: int) -> None:
+    async def go() -> None:
+        deeds = Deeds()
+        tasks = await waiting(deeds, *(f"slow {number % hostile}" for number in range(100)))
+        tasks += await waiting(deeds, *["quick"] * 10)
+        assert (deeds.turns.waiting("quick"), deeds.turns.waiting("nobody")) == (10, 0)
+        deeds.go.set()
+        await asyncio.gather(*tasks)
+        places = [place for place, party in enumerate(deeds.done) if party == "quick"]
+        assert places[0] <= hostile  # one of each that came before
+        assert all(later - earlier <= hostile + 1 for earlier, later in itertools.pairwise(places))
+        assert deeds.turns.waiting("quick") == 0
+        assert not deeds.turns._parties
+
+    asyncio.run(go())
 
 
-def test_nobody_saves_up_time_by_staying_away() -> None:
-    work = Work()
-    lane = FairThread("test", lambda: work.now)
-    work.begin.set()
-    lane.submit("away", work.of("away", 0.1)).result(10)
-    for _ in range(20):
-        lane.submit("here", work.of("here", 1.0)).result(10)
-    work.begin.clear()
-    held = lane.submit("here", work.of("here", 1.0))
-    futures = [lane.submit(party, work.of(party, 1.0)) for _ in range(10) for party in ("away", "here")]
-    work.begin.set()
-    for future in [held, *futures]:
-        future.result(10)
-    assert 8 <= work.done[-18:].count("away") <= 10
-    lane.close()
+def test_whoever_gives_up_or_fails_leaves_its_place() -> None:
+    async def go() -> None:
+        deeds = Deeds()
+        held, given_up, last = await waiting(deeds, "a", "b", "c")
+        given_up.cancel()
+        deeds.go.set()
+        await asyncio.gather(held, last)
+        with pytest.raises(ZeroDivisionError):
+            async with deeds.turns.of("a"):
+                raise ZeroDivisionError
+        await deeds.one("a")
+        assert deeds.done == ["a", "c", "a"]
+        assert not deeds.turns._parties
 
-
-def test_what_waits_is_cancelled_at_the_end_and_errors_are_told() -> None:
-    lane = FairThread("test")
-    assert lane.submit("a", lambda: 1).result(10) == 1
-    with pytest.raises(ZeroDivisionError):
-        lane.submit("a", lambda: 1 / 0).result(10)
-    release, begun = threading.Event(), threading.Event()
-    running = lane.submit("a", lambda: (begun.set(), release.wait(10)))
-    waiting = [lane.submit("a", lambda: 1) for _ in range(3)]
-    begun.wait(10)
-    assert (lane.waiting("a"), lane.waiting("b")) == (3, 0)
-    release.set()
-    lane.close()
-    assert running.done()
-    assert all(future.done() for future in waiting)
+    asyncio.run(go())

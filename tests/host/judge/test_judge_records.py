@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,8 +124,9 @@ def test_who_does_not_wait_is_written_all_the_same(tmp_path: Path) -> None:
 
 
 def test_one_judge_for_one_folder(records: Records) -> None:
-    with pytest.raises(UserError, match="another judge"):
-        Records(records.path.parent)
+    code = "import pathlib, sys, shoal_host.judge.records as r; r.Records(pathlib.Path(sys.argv[1]))"
+    other = subprocess.run([sys.executable, "-c", code, records.path.parent], capture_output=True, text=True)
+    assert "UserError: another judge has its records in" in other.stderr
 
 
 def test_no_records(tmp_path: Path) -> None:
@@ -155,8 +157,6 @@ def test_the_leaderboard_is_of_the_last_rounds(records: Records) -> None:
     board = {row["key"]: row for row in reports.leaderboard_of(records.path)}
     assert (board[A.public.hex()]["pass@1"], board[A.public.hex()]["questions"]) == (1.0, 50)  # rounds 159 to 258
     assert board[B.public.hex()]["questions"] == 1
-    [row, _] = reports.leaderboard_of(records.path, rounds=1000)
-    assert (row["pass@1"], row["questions"]) == (50 / 130, 130)
 
 
 def test_lapsed_is_wrong_and_void_is_nothing(records: Records) -> None:
@@ -180,10 +180,7 @@ def test_exports(records: Records) -> None:
     keep(records, session(A.public, 0, model='=HYPERLINK("x")'), 1.0)
     keep(records, session(A.public, 1, model="[bold]\n"), 0.0)
     out = io.StringIO()
-    reports.write(reports.rows(records.path), "csv", out)
+    reports.write_rows(records.path, out)
     first, second = csv.DictReader(io.StringIO(out.getvalue()))
     assert (first["model"], first["score"], first["in_swarm"]) == ('\'=HYPERLINK("x")', "1.0", "True")
     assert second["model"] == "[bold]\n"
-    out = io.StringIO()
-    reports.write(reports.rows(records.path), "json", out)
-    assert [json.loads(line)["model"] for line in out.getvalue().splitlines()] == ['=HYPERLINK("x")', "[bold]\n"]

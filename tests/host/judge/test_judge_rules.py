@@ -57,9 +57,9 @@ class Trial:
             self.rules.take(found, hash)
         return found
 
-    def scored(self, key: bytes, round: int, score: float = 1.0, trouble: bool = False) -> Session:
+    def scored(self, key: bytes, round: int, score: float = 1.0) -> Session:
         session = self.answer(self.posed(key, round))
-        self.rules.score(session, score, trouble)
+        self.rules.score(session, score)
         return session
 
 
@@ -100,7 +100,7 @@ def test_the_same_ask_again_gets_the_same_question() -> None:
     first.posed = b"p" * 32
     trial.rules.pose(first)
     assert trial.ask(A, 1, hash=b"h" * 32) is first
-    trial.rules.score(trial.answer(first), 1.0, False)
+    trial.rules.score(trial.answer(first), 1.0)
     with refused(Reason.round):  # a replay
         trial.ask(A, 1, hash=b"h" * 32)
 
@@ -132,7 +132,7 @@ def test_what_is_being_marked_does_not_lapse() -> None:
     session = trial.answer(trial.posed(A, 1))
     trial.clock.now += 1000
     assert trial.rules.lapse() == []
-    trial.rules.score(session, 1.0, False)
+    trial.rules.score(session, 1.0)
     assert session.stage == Stage.scored
 
 
@@ -310,17 +310,6 @@ def test_of_two_questions_under_way_by_mistake_the_older_is_void() -> None:
     assert {found.id for found in trial.rules.lapse()} == {6, 7}
 
 
-def test_trust_is_earned_and_lost() -> None:
-    trial = Trial(interval=1e-3)
-    session = trial.posed(A, 1)
-    assert not trial.rules.trusts(session)
-    trial.rules.score(trial.answer(session), 0.0, trouble=False)
-    for round, (trouble, trusted) in enumerate([(False, True), (True, False), (False, False)], 2):
-        trial.clock.now += 1
-        session = trial.scored(A, round, trouble=trouble)
-        assert trial.rules.trusts(session) == trusted
-
-
 def test_memory_has_what_is_under_way_and_the_disk_everything_else() -> None:
     trial = Trial()
     disk: dict[bytes, Session] = {}
@@ -360,7 +349,7 @@ def test_whatever_happens_every_question_ends_once(deeds: list[tuple[str, int]])
             elif deed == "answer" and session.posed:
                 trial.answer(session, bytes([number]) * 32)
             elif deed == "mark" and session.stage == Stage.answered:
-                trial.rules.score(session, 1.0, False)
+                trial.rules.score(session, 1.0)
                 ended.append(session.id)
             elif deed == "fail" and session.stage == Stage.answered:
                 trial.rules.give_back(session)

@@ -1,4 +1,4 @@
-"""A judge on the page: its folder, also while it writes, its address, and what strangers may have put there."""
+"""A judge on the page: its folder, also while it writes, and what strangers may have put there."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import itertools
 import json
 import os
 import sqlite3
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,7 +26,6 @@ from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 from shoal_host.judge import source as judge_source
 from shoal_host.judge.records import FILE, SCHEMA, Records
-from shoal_host.judge.remote import RemoteJudge
 from shoal_host.judge.reports import leaderboard_of, rows
 from shoal_host.judge.source import POINTS, JudgeSource
 from shoal_web.serving.guard import Access
@@ -140,7 +137,7 @@ def test_it_moves_while_the_judge_writes_and_changes_nothing(book: Book, monkeyp
     assert len(source.summary()["board"]) == len(before["board"]) + 1
     assert sorted(path.name for path in book.path.parent.iterdir()) == files
     with pytest.raises(Exception, match="readonly"):
-        JudgeSource(book.path.parent)._rows("DELETE FROM outcomes")
+        JudgeSource(book.path.parent)._found("DELETE FROM outcomes")
 
 
 def test_an_absent_round_presses_nothing_into_a_corner(book: Book) -> None:
@@ -207,7 +204,7 @@ def test_records_that_are_no_judge_s_are_an_answer(tmp_path: Path, monkeypatch: 
             "SELECT i AS id, 1 AS node, i AS round, 'm' AS model, 1 AS in_swarm, 'l' AS label, 1.0 AS asked FROM n"
         )
     monkeypatch.setattr(judge_source, "PATIENCE", 0.2)
-    source._kept.clear()
+    source._found.cache_clear()
     with pytest.raises(BusyError):
         source.summary()
     with sqlite3.connect(tmp_path / "records.sqlite") as records:
@@ -215,75 +212,6 @@ def test_records_that_are_no_judge_s_are_an_answer(tmp_path: Path, monkeypatch: 
         records.execute("INSERT INTO nodes VALUES (1, 'no bytes')")
         records.execute("INSERT INTO asks VALUES (1, 1, 'x', x'ff', 'y', 1, 'z')")
         records.execute("INSERT INTO outcomes VALUES (1, 1.0, 1.0, '', 'scored')")
-    source._kept.clear()
+    source._found.cache_clear()
     with pytest.raises(BusyError):
         source.summary()
-
-
-# A judge at an address.
-
-
-@contextlib.contextmanager
-def answering(answers: dict[str, Any]) -> Iterator[str]:
-    """A web server that says this, by path, and notes in `answers["asked"]` what was asked."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answers.setdefault("asked", []).append(self.path)
-            body = answers[self.path]
-            body = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_a_judge_at_an_address_is_asked_gently(book: Book) -> None:
-    fill(book, 5)
-    board = leaderboard_of(book.path)
-    board[0]["node"] = HOSTILE[0]
-    said = {"/leaderboard": board, "/health": {"refused": {"rate": 3}, "under_way": 1, "connections": 5}}
-    with answering(said) as address, contextlib.closing(RemoteJudge(f"{address}#{'ab' * 32}")) as source:
-        page = page_of(source)
-        for _ in range(5):
-            summary = ask(page, f"/api/runs/{source.id}/summary").json
-        assert said["asked"] == ["/leaderboard", "/health"]
-        assert [row["key"] for row in summary["board"]] == [row["key"] for row in board]
-        assert [row["low"] for row in summary["board"]] == [row["low"] for row in board]
-        assert {row["node"] for row in summary["board"]} == set(map(name_of, KEYS[:4]))  # of the key, whatever it says
-        assert summary["refused"] == {"rate": 3}
-        assert not summary["curves"]
-        assert summary["trouble"] == ""
-        assert ask(page, f"/api/runs/{source.id}/curve?metric=pass@1").status == 404
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"[" * 100_000, b"[" * 2000 + b"]" * 2000, b"<html>", {"key": 1}, [{"key": "ab"}], [[]], b"x" * (5 << 20)],
-    ids=["empty", "deep", "deep and closed", "html", "table", "row", "list", "long"],
-)
-def test_what_is_no_leaderboard_is_trouble_and_no_more(body: Any) -> None:
-    with answering({"/leaderboard": body}) as address, contextlib.closing(RemoteJudge(address)) as source:
-        summary = source.summary()
-        assert summary["board"] == []
-        assert "no judge's leaderboard" in summary["trouble"] or "too long" in summary["trouble"]
-
-
-def test_a_judge_that_is_not_there_may_come() -> None:
-    with answering({}) as address:
-        pass
-    with contextlib.closing(RemoteJudge(address)) as source:
-        assert "cannot be reached" in source.summary()["trouble"]
-    with pytest.raises(UserError, match="is no judge"):
-        RemoteJudge("ftp://judge.example")

@@ -27,7 +27,6 @@ from shoal_host.judge.messages import Ask, Malformed, open_envelope
 from shoal_host.judge.messages import encode as encode_judged
 from shoal_host.judge.messages import seal as seal_ask
 from shoal_host.judge.records import FILE, Records, ask_rows, outcome_row
-from shoal_host.judge.remote import Row, _shown
 from shoal_host.judge.rules import Session, Stage
 from shoal_web.watch.nodes import swarm_state
 from shoal_web.watch.swarm import Heard
@@ -112,8 +111,6 @@ def test_on_the_board_of_a_judge(name: str, shown: str, tmp_path: Path) -> None:
     records.close()
     found = {row["node"]: row["display_name"] for row in reports.leaderboard_of(tmp_path / "judge" / FILE)}
     assert found == {EVE.name: shown, JUDGE.name: ""}
-    far = Row(EVE.id, "m", True, 0.5, 0.1, 0.9, 1, 0, 0, 1, 1.0, name)
-    assert _shown(1, far)["display_name"] == shown
 
 
 def test_an_ask_without_one_is_as_it_always_was() -> None:

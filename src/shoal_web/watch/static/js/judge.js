@@ -42,7 +42,7 @@ export class Judge {
     this.tasks = new Chart("pass@1 by task", { controls: [this.nodeSelect], note: "With few questions the share varies widely: see the intervals in the table." });
     this.outcomes = new Chart("How questions ended", { note: "Questions in so many rounds. Lapsed: not answered in time, which is wrong. Void: the judge was down; left out." });
     this.trouble = h("div");
-    this.troubleCard = card("Failures and refusals", null, this.trouble);
+    this.troubleCard = card("Failures", null, this.trouble);
     this.troubleCard.classList.add("wide");
     fill(section, h("div", { class: "grid" }, this.intervals.element, this.curves.element, this.boardCard, this.tasks.element, this.outcomes.element, this.troubleCard));
   }
@@ -51,9 +51,6 @@ export class Judge {
     this.drawIntervals(summary.board);
     this.leaderboard(summary.board);
     this.troubles(summary);
-    for (const chart of [this.curves, this.tasks, this.outcomes]) chart.element.hidden = !summary.curves;
-    this.intervals.element.classList.toggle("wide", !summary.curves);
-    if (!summary.curves) return;
     this.choices(summary.board);
     const smooth = this.width;
     const [curves, tasks, outcomes] = await Promise.all([
@@ -130,14 +127,11 @@ export class Judge {
     }), totals.join(", ") + ".", columns, places, places.length ? "" : "no question has ended yet");
   }
 
-  troubles({ failures, refused, totals }) {
-    const times = (caption, what, rows) => listing(caption, caption, [{ title: what, get: ([reason]) => cut(reason, 100) }, { title: "times", number: true, get: ([, count]) => whole(count) }], rows);
-    const parts = [];
-    if (failures.length) parts.push(times("Why scoring failed; such answers count as wrong.", "failure", failures.map((each) => [each.failure, each.times])));
-    const reasons = Object.entries(refused);
-    if (reasons.length) parts.push(times("Requests that the judge refused since it was started.", "reason", reasons));
-    this.troubleCard.hidden = !parts.length;
-    fill(this.trouble, parts.flat());
+  troubles({ failures }) {
+    const caption = "Why scoring failed; such answers count as wrong.";
+    const columns = [{ title: "failure", get: (each) => cut(each.failure, 100) }, { title: "times", number: true, get: (each) => whole(each.times) }];
+    this.troubleCard.hidden = !failures.length;
+    fill(this.trouble, failures.length ? listing(caption, caption, columns, failures) : []);
   }
 }
 
