@@ -1,8 +1,6 @@
 """`shoal host`: hosts a swarm until it is stopped."""
 
 import argparse
-import signal
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +11,10 @@ from rich.text import Text
 from shoal.runs.disk import disk_errors, locked
 from shoal_host.host.invite import LOGS, invite, show
 from shoal_host.host.keys import host_keys
-from shoal_host.host.parts import check_ports, parts_of
+from shoal_host.host.parts import parts_of
 from shoal_host.host.settings import HostSettings, is_host, keep, settled
 from shoal_host.host.supervisor import Supervisor
+from shoal_host.signals import stop_signals
 
 HELP = """Hosts a swarm in one command: a relay, a judge, a window on both and, if wished, a page for people. It prints
 an invitation, one line that others paste to join. All that it keeps is in one folder.
@@ -81,28 +80,24 @@ def command(args: argparse.Namespace) -> int:
         keep(folder, settings)
         keys = host_keys(folder, settings.reached, settings.private)
         parts = parts_of(folder, settings, keys)
-        check_ports(parts, settings.listens)
+        for part in parts:
+            part.check_port()
         with disk_errors(folder):
             (folder / LOGS).mkdir(exist_ok=True)
         word = invite(folder, settings, keys)
         console = Console(highlight=False, soft_wrap=True)
-        stop = threading.Event()
-        previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            begins = "goes on with" if goes_on else "hosts"
-            console.print(Text(f"{begins} the swarm {settings.swarm} (suite {settings.suite}) in {folder}"))
-            if settings.unjudged:
-                console.print(
-                    Text(f"no judge: it asks by text alone and once, which {settings.unjudged!r} does not allow")
-                )
-            with Supervisor(parts, folder / LOGS, lambda text: console.print(Text(text))) as supervisor:
-                supervisor.start(stop)
-                if not stop.is_set():
-                    show(console, folder, settings, parts, word)
-                supervisor.watch(stop)
-                console.print(Text("stopping"))
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-        console.print(Text(f"ended; `shoal host {folder}` goes on"))
+
+        def say(text: str) -> None:
+            console.print(Text(text))
+
+        say(f"{'goes on with' if goes_on else 'hosts'} the swarm {settings.swarm} (suite {settings.suite}) in {folder}")
+        if settings.unjudged:
+            say(f"no judge: it asks by text alone and once, which {settings.unjudged!r} does not allow")
+        with stop_signals() as stop, Supervisor(parts, folder / LOGS, say) as supervisor:
+            supervisor.start(stop)
+            if not stop.is_set():
+                show(console, folder, settings, parts, word)
+            supervisor.watch(stop)
+            say("stopping")
+        say(f"ended; `shoal host {folder}` goes on")
     return 0

@@ -113,12 +113,13 @@ def _serve(args: argparse.Namespace) -> int:
     terms = Terms(
         args.limit, args.interval, work=args.work, newcomers=args.newcomers, address_newcomers=args.address_newcomers
     )
+    where = address_of(args.listen, LISTEN)
     settings = {"suite": args.suite, "only": args.task}
     config = make_config({"tasks": settings}, "the command line").tasks
     with contextlib.ExitStack() as stack:
-        bound = stack.enter_context(listening(*address_of(args.listen, LISTEN)))
         tasks = Tasks(config)
         tasks.refuse_environments("a judge")
+        bound = stack.enter_context(listening(*where))
         records = stack.enter_context(contextlib.closing(Records(args.data)))
         identity = Identity.load_or_create(args.data / "identity")
         questions = Questions(tasks, read_secret(args.data))

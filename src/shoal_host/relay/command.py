@@ -3,18 +3,14 @@
 import argparse
 import ipaddress
 import math
-import signal
-import threading
 from pathlib import Path
-
-from rich.console import Console
-from rich.text import Text
 
 from shoal.errors import UserError
 from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions
 from shoal_host.addresses import address_of
 from shoal_host.relay.forwarder import Limits
-from shoal_host.relay.relay import Relay, RelayOptions
+from shoal_host.relay.relay import Relay
+from shoal_host.signals import stop_signals
 
 HELP = "Carries a swarm's messages between nodes that cannot reach each other."
 LISTEN = "tcp/0.0.0.0:7447"
@@ -57,16 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-bytes", type=int, default=MAX_MESSAGE // 2, help=f"bytes of one message (default {MAX_MESSAGE // 2})"
     )
     parser.add_argument(
-        "--status-every", type=float, default=5.0, metavar="SECONDS", help="between status lines (default 5)"
+        "--status-every", type=float, default=60.0, metavar="SECONDS", help="between status lines (default 60)"
     )
 
 
 def command(args: argparse.Namespace) -> int:
     """Runs `shoal relay` until SIGINT or SIGTERM; returns the exit code."""
-    if args.max_sessions < 1 or not 1024 <= args.max_bytes <= MAX_MESSAGE or not 0 < args.status_every < math.inf:
-        raise UserError(f"--max-sessions and --status-every must be above 0, --max-bytes from 1024 to {MAX_MESSAGE}")
-    if args.address_sessions < 1:
-        raise UserError("--address-sessions must be above 0")
+    if min(args.max_sessions, args.address_sessions) < 1 or not 0 < args.status_every < math.inf:
+        raise UserError("--max-sessions, --address-sessions and --status-every must be above 0")
+    if not 1024 <= args.max_bytes <= MAX_MESSAGE:
+        raise UserError(f"--max-bytes must be from 1024 to {MAX_MESSAGE}")
     transport = TransportOptions(
         connect=tuple(args.connect),
         listen=tuple(args.listen or [LISTEN]),
@@ -75,30 +71,14 @@ def command(args: argparse.Namespace) -> int:
         key=args.key,
         mutual=args.mutual,
     )
-    limits = Limits(args.max_sessions, args.address_sessions, frozenset(_address(text) for text in args.exempt))
-    _run(RelayOptions(transport, limits, args.max_bytes), args.status_every)
+    exempt = frozenset(_address(text) for text in args.exempt)
+    limits = Limits(args.max_sessions, args.address_sessions, exempt, args.max_bytes)
+    with stop_signals() as stop, Relay(transport, limits) as relay:
+        print(f"relay on {', '.join(transport.listen)}; stop with Ctrl-C", flush=True)
+        while not stop.wait(args.status_every):
+            print(relay.status(), flush=True)
+        print(f"stopped; {relay.status()}")
     return 0
-
-
-def _run(options: RelayOptions, interval: float) -> None:
-    stop = threading.Event()
-    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
-    console = Console(highlight=False, soft_wrap=True)
-    endpoints = options.transport.listen
-    try:
-        with Relay(options) as relay:
-            console.print(Text(f"relay on {', '.join(endpoints)}; stop with Ctrl-C"))
-            if console.is_interactive:
-                with console.status("") as line:
-                    while not stop.wait(min(interval, 1.0)):
-                        line.update(Text(relay.status()))
-            else:
-                while not stop.wait(interval):
-                    console.print(Text(relay.status()))
-            console.print(Text(f"stopped; {relay.status()}"))
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _address(text: str) -> str:

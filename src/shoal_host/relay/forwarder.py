@@ -3,7 +3,7 @@
     forwarder = Forwarder(options, limits)      # binds at once, so that an address in use is noticed
     forwarder.start("/run/relay.sock", forget)  # forwards to Zenoh, on a thread of its own
     forwarder.refused                           # connections that were refused or cut, by reason
-    forwarder.nodes                             # connections of nodes
+    forwarder.connections                       # how many there are
     forwarder.close()
 
 Zenoh limits all sessions together, but not those of one address, nor how much one of them declares; and each
@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shoal.transports.zenoh.session import TransportOptions, cannot_listen
+from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions, cannot_listen
 from shoal_host.addresses import address_of
 from shoal_host.relay.zenoh_fields import Unreadable
 from shoal_host.relay.zenoh_wire import NoClient, Reader
@@ -42,7 +42,7 @@ MESSAGE = 0.01  # what any other message counts, from an address that holds no d
 
 @dataclass(frozen=True)
 class Limits:
-    """How many connections a relay accepts."""
+    """What a relay accepts."""
 
     sessions: int = 1000
     """Connections at a time."""
@@ -50,6 +50,8 @@ class Limits:
     """Connections at a time from one address; an IPv6 network of 64 bits counts as one."""
     exempt: frozenset[str] = frozenset()
     """Addresses of other relays, which are trusted: nothing that comes from there is read or limited."""
+    max_bytes: int = MAX_MESSAGE // 2
+    """Bytes of one message."""
 
 
 class Streams(NamedTuple):
@@ -97,8 +99,7 @@ class Forwarder:
         self.limits = limits
         self.refused: Counter[str] = Counter()
         self._addresses: dict[str, AddressUsage] = {}
-        self._connections = 0
-        self._readers: set[Reader] = set()
+        self.connections = 0
         self._over: deque[tuple[float, str]] = deque()
         """Keys that nobody is interested in any more, and since when."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,11 +107,6 @@ class Forwarder:
         self._thread = threading.Thread(target=self._loop.run_forever, name="shoal-forwarder", daemon=True)
         context = _tls(options)
         self._listeners = [(_listen(each), context if each.startswith("tls/") else None) for each in options.listen]
-
-    @property
-    def nodes(self) -> int:
-        """Connections of nodes, of those that are read: not of exempt addresses."""
-        return sum(reader.declarations.of_node for reader in list(self._readers))
 
     def start(self, path: str, forget: Callable[[str], None]) -> None:
         """Accepts connections and forwards them to Zenoh's socket at `path`. `forget` makes Zenoh forget a key
@@ -163,10 +159,10 @@ class Forwarder:
         if address not in self.limits.exempt and usage.connections >= self.limits.address_sessions:
             self.refused["too many of one address"] += 1
             return False
-        if self._connections >= self.limits.sessions:
+        if self.connections >= self.limits.sessions:
             self.refused["too many"] += 1
             return False
-        self._connections += 1
+        self.connections += 1
         usage.connections += 1
         return True
 
@@ -176,8 +172,6 @@ class Forwarder:
         reader = None if address in self.limits.exempt else Reader()
         node = zenoh = back = None
         try:
-            if reader is not None:
-                self._readers.add(reader)
             node = await self._greet(link, context)
             batches = _chunks(node.reader) if reader is None else self._batches(node.reader, usage, reader)
             async for data in batches:
@@ -193,10 +187,9 @@ class Forwarder:
         except (asyncio.IncompleteReadError, OSError) as error:  # it left
             logger.debug("%s: %s", address, error)
         finally:
-            self._connections -= 1
+            self.connections -= 1
             usage.connections -= 1
             if reader is not None:
-                self._readers.discard(reader)
                 held = reader.declarations.cost
                 reader.declarations.close()
                 self._count(usage, reader, held)
@@ -218,6 +211,8 @@ class Forwarder:
             )
         except OSError as error:
             link.close()
+            if isinstance(error, ConnectionResetError):  # it left
+                raise
             raise Cut("no TLS", error) from None
         return Streams(reader, asyncio.StreamWriter(transport, protocol, reader, self._loop))
 

@@ -13,16 +13,14 @@ lets 1 of 20 rollouts pass when a round sends them in one burst)."""
 import sys
 import tempfile
 import time
-from collections import Counter
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Self
 
 import zenoh
 
 from shoal.errors import UserError
-from shoal.transports.zenoh.session import BATCHES, MAX_MESSAGE, TransportOptions, base_config, open_config
+from shoal.transports.zenoh.session import BATCHES, TransportOptions, base_config, open_config
 from shoal_host.relay.forwarder import Forwarder, Limits
 
 FILES = 4  # open files per session: both ends of the forwarder, Zenoh's, and one to spare
@@ -33,52 +31,32 @@ MESSAGES = ["put", "delete", "declare_subscriber", "query", "declare_queryable",
 """What is carried. Nodes need no liveliness tokens, and each of these would cost all nodes that look."""
 
 
-@dataclass(frozen=True)
-class RelayOptions:
-    """The settings of a relay."""
-
-    transport: TransportOptions
-    limits: Limits = field(default_factory=Limits)
-    max_bytes: int = MAX_MESSAGE // 2
-    """Bytes of one message."""
-
-
 class Relay:
     """A running relay.
 
-    with Relay(RelayOptions(TransportOptions(listen=("tcp/0.0.0.0:7447",)))) as relay:
+    with Relay(TransportOptions(listen=("tcp/0.0.0.0:7447",)), Limits()) as relay:
         print(relay.status())
 
     Raises `UserError`, for instance for an address in use.
     """
 
-    def __init__(self, options: RelayOptions) -> None:
-        self.options = options
+    def __init__(self, options: TransportOptions, limits: Limits) -> None:
+        self.options, self.limits = options, limits
         self._started = time.monotonic()
         self._stack = ExitStack()
 
-    @property
-    def refused(self) -> Counter[str]:
-        """Connections that were refused or cut, by reason."""
-        return self._forwarder.refused
-
     def status(self) -> str:
-        """Uptime, nodes, relays, what else is connected (windows, pages for people) and refused connections in one
-        line."""
-        kinds = [transport.whatami for transport in self._session.info.transports()]
-        relays, nodes = kinds.count(zenoh.WhatAmI.ROUTER), self._forwarder.nodes
-        others = max(0, len(kinds) - relays - nodes)
+        """Uptime, connections, and refused ones by reason, in one line."""
         up = timedelta(seconds=int(time.monotonic() - self._started))
-        refused = "".join(f", refused {number}: {reason}" for reason, number in self.refused.most_common())
-        connected = (_counted(nodes, "node"), _counted(relays, "other relay"), _counted(others, "other connection"))
-        return f"up {up}, {', '.join(connected)}{refused}"
+        refused = "".join(f", refused {number}: {reason}" for reason, number in self._forwarder.refused.most_common())
+        return f"up {up}, connections: {self._forwarder.connections}{refused}"
 
     def __enter__(self) -> Self:
-        _allow_files(FILES * self.options.limits.sessions)
+        _allow_files(FILES * self.limits.sessions)
         with ExitStack() as stack:
-            self._forwarder = stack.enter_context(closing(Forwarder(self.options.transport, self.options.limits)))
+            self._forwarder = stack.enter_context(closing(Forwarder(self.options, self.limits)))
             path = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='shoal-relay-'))}/zenoh"
-            self._session = stack.enter_context(open_config(relay_config(self.options, path)))
+            self._session = stack.enter_context(open_config(relay_config(self.options, self.limits, path)))
             self._forwarder.start(path, self._forget)
             stack.callback(self._forwarder.close)  # before the session, which it uses
             self._stack = stack.pop_all()
@@ -94,16 +72,15 @@ class Relay:
             self._session.declare_subscriber(key, lambda sample: None).undeclare()
 
 
-def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
+def relay_config(options: TransportOptions, limits: Limits, path: str) -> dict[str, Any]:
     """Zenoh's configuration for a relay that the forwarder reaches by the socket at `path`."""
-    config = base_config(options.transport)
+    config = base_config(options)
     config["mode"] = "router"
     config["listen"]["endpoints"] = [f"unixsock-stream/{path}"]
     config["transport"]["link"]["protocols"].append("unixsock-stream")
-    sessions = options.limits.sessions
-    config["transport"]["unicast"] |= {"max_sessions": sessions, "accept_pending": sessions}
+    config["transport"]["unicast"] |= {"max_sessions": limits.sessions, "accept_pending": limits.sessions}
     link = config["transport"]["link"]
-    link["rx"]["max_message_size"] = options.max_bytes + ENVELOPE
+    link["rx"]["max_message_size"] = limits.max_bytes + ENVELOPE
     # All wait while one reader has no room for a declaration: so there is much room, and then its session is over.
     link["tx"]["queue"]["size"]["control"] = BATCHES
     link["tx"]["queue"]["congestion_control"] = {"block": {"wait_before_close": STALL}}
@@ -118,7 +95,7 @@ def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
     }
     sent = {"key_exprs": KEYS, "flows": ["ingress"]}
     bounded = ["put", "delete", "query", "reply"]
-    config["low_pass_filter"] = [{"id": "size", "messages": bounded, "size_limit": options.max_bytes, **sent}]
+    config["low_pass_filter"] = [{"id": "size", "messages": bounded, "size_limit": limits.max_bytes, **sent}]
     # Otherwise a sender could demand that all wait for the slowest reader.
     drop = {"congestion_control": "drop"}
     config["qos"] = {"network": [{"messages": ["put", "delete", "query"], "overwrite": drop, **sent}]}
@@ -136,7 +113,3 @@ def _allow_files(needed: int) -> None:
         raise UserError(f"so many sessions take {needed} open files, and this user may have {hard}: see ulimit -n")
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -9,17 +9,11 @@
 Zenoh limits neither the number of declarations of a session nor their rate, and each costs a walk over all others.
 """
 
-import re
-
 from shoal_host.relay.zenoh_fields import Unreadable
 
 STAR = 10.0  # the cost of each star in what is declared
-OFFERS = re.compile(r"shoal/[^/*]+/(open|private)/offers/[^/*]+/[^/*]+")
-"""What nodes answer for (`key_expressions`)."""
-NOTICES = re.compile(r"shoal/[^/*]+/(open|private)/notices/\*\*")
-"""What pages hear and nodes do not."""
-SUBSCRIBER, QUERYABLE, INTEREST = 2, 4, 0x19
-"""Kinds of declarations. The fourth, a key expression, is 0."""
+INTEREST = 0x19
+"""A kind of declarations. The others are 0, a key expression; 2, a subscriber; 4, a queryable; 6, a token."""
 
 
 class Declarations:
@@ -36,12 +30,6 @@ class Declarations:
         """What the batch in hand has declared. Zenoh knows nothing of it until the batch has been read."""
         self._brief: list[str] = []
         """Key expressions of interests that begin and end in the batch in hand."""
-        self._offers = self._hears = 0  # declarations of what nodes answer for, and of what pages hear
-
-    @property
-    def of_node(self) -> bool:
-        """Whether they offer rollouts as nodes do. A window offers none; a page for people hears notices, too."""
-        return self._offers > 0 and not self._hears
 
     def begin(self, kind: int, number: int, key: str) -> float:
         """A declaration begins; its cost. Of two declarations with one number Zenoh forgets the first, without cleaning
@@ -52,7 +40,7 @@ class Declarations:
         if id not in self._held:
             self._new.add(id)
             self._held[id] = key
-            self._count(kind, key, 1)
+            self.cost += cost(key)
         return cost(key)
 
     def end(self, kind: int, number: int) -> None:
@@ -60,7 +48,7 @@ class Declarations:
         id = kind, number
         key = self._held.pop(id, None)
         if key is not None:
-            self._count(kind, key, -1)
+            self.cost -= cost(key)
             if kind == INTEREST:
                 (self._brief if id in self._new else self.over).append(key)
 
@@ -83,14 +71,6 @@ class Declarations:
         """The connection is over, and so is all that it declared."""
         for id in list(self._held):
             self.end(*id)
-
-    def _count(self, kind: int, key: str, sign: int) -> None:
-        """Adds a declaration that holds, or takes it away."""
-        self.cost += sign * cost(key)
-        if kind == QUERYABLE and OFFERS.fullmatch(key):
-            self._offers += sign
-        elif kind == SUBSCRIBER and NOTICES.fullmatch(key):
-            self._hears += sign
 
 
 def cost(key: str) -> float:

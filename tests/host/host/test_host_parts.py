@@ -21,10 +21,9 @@ from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal.invitations.invitation import read_invitation
 from shoal_host.host import keys as host_keys_file
-from shoal_host.host import parts as host_parts
 from shoal_host.host.invite import INVITATION, MARGIN, PICTURE, code_of, drawn, invite, show
 from shoal_host.host.keys import host_keys
-from shoal_host.host.parts import check_ports, parts_of
+from shoal_host.host.parts import parts_of
 from shoal_host.host.settings import HostSettings, keep, settled
 from shoal_host.host.supervisor import COMMAND, Supervisor
 
@@ -146,12 +145,15 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: Captur
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_parts, "FREED", 0.0)
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings, keys = made(tmp_path, port=taken.getsockname()[1] - 1, addresses=("127.0.0.1",))
-        with pytest.raises(UserError, match=rf"port {settings.port + 1}, which the judge needs.*--port"):
-            check_ports(parts_of(tmp_path, settings, keys), settings.listens)
+        relay, judge, _ = parts_of(tmp_path, settings, keys)
+        relay.check_port()
+        with pytest.raises(UserError, match=rf"the judge cannot have port {settings.port + 1} .*--port"):
+            judge.check_port()
+        assert judge.is_ready()
+        assert not relay.is_ready()
 
 
 def test_a_damaged_certificate_is_told(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from shoal.invitations import pinned
 from shoal.invitations.invitation import Invitation
 from shoal.transports.zenoh.session import TransportOptions, Unreachable, open_session
 from shoal_host.host.keys import HostKeys, host_keys
-from shoal_host.relay.relay import Relay, RelayOptions
+from shoal_host.relay.forwarder import Limits
+from shoal_host.relay.relay import Relay
 
 HOST = Identity.generate()
 
@@ -47,7 +48,7 @@ def free_port() -> int:
 def relay(of: HostKeys) -> Iterator[str]:
     where = f"tls/127.0.0.1:{free_port()}"
     options = TransportOptions(listen=(where,), certificate=of.certificate, key=of.certificate_key)
-    with Relay(RelayOptions(options)):
+    with Relay(options, Limits()):
         yield where
 
 

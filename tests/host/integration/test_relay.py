@@ -27,7 +27,8 @@ from shoal.transports.zenoh.session import (
     open_session,
 )
 from shoal_host.relay.command import HELP, LISTEN, add_arguments, command
-from shoal_host.relay.relay import RelayOptions, relay_config
+from shoal_host.relay.forwarder import Limits
+from shoal_host.relay.relay import relay_config
 from shoal_web.watch.listener import Listener
 
 __all__ = ["make_link"]
@@ -72,10 +73,10 @@ def test_a_relay_says_how_it_goes_and_stops_when_asked(relay: Relay, make_link: 
     link = make_link("ada", connect=[where])
     until(lambda: link.status()["links"])
     assert process.stdout is not None
-    while ", 1 node, 0 other relays, 0 other connections" not in process.stdout.readline():
+    while ", connections: 1" not in process.stdout.readline():
         pass
     with Listener(TransportOptions(connect=(where,)), link.keys.swarm, on_notice=print):  # as a window does
-        while ", 1 node, 0 other relays, 1 other connection" not in process.stdout.readline():
+        while ", connections: 2" not in process.stdout.readline():
             pass
     process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
@@ -298,11 +299,12 @@ def test_arguments() -> None:
     for wrong in (
         ["--max-sessions", "0"],
         ["--address-sessions", "0"],
-        ["--max-bytes", "9999999"],
         ["--status-every", "0"],
     ):
         with pytest.raises(UserError, match="above 0"):
             command(arguments(*wrong))
+    with pytest.raises(UserError, match="--max-bytes must be from 1024"):
+        command(arguments("--max-bytes", "9999999"))
     with pytest.raises(UserError, match="HOST:PORT"):
         command(arguments("--listen", "7447"))
     with pytest.raises(UserError, match="IP address"):
@@ -312,7 +314,7 @@ def test_arguments() -> None:
 
 
 def test_what_a_relay_lets_through_is_denied_by_default() -> None:
-    config = relay_config(RelayOptions(TransportOptions(listen=(LISTEN,))), "zenoh")
+    config = relay_config(TransportOptions(listen=(LISTEN,)), Limits(), "zenoh")
     assert config["access_control"]["default_permission"] == "deny"
     assert not config["adminspace"]["enabled"]
     assert not config["scouting"]["multicast"]["enabled"]

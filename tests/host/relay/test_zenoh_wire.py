@@ -59,21 +59,6 @@ def test_what_is_declared_is_counted_until_it_is_taken_back(reader: Reader) -> N
     assert reader.declarations.cost == 0
 
 
-def test_who_offers_rollouts_and_hears_no_notices_is_a_node(reader: Reader) -> None:
-    """Windows only hear notices; a page for people offers rollouts and hears notices."""
-    offers, notices = key("shoal/reef/open/offers/0a1/00ff"), key("shoal/reef/open/notices/**")
-    asked(reader, declare(2, 1, offers), declare(4, 1, key("shoal/reef/open/rollouts/0a1/00ff")))
-    assert not reader.declarations.of_node
-    asked(reader, declare(4, 2, offers))
-    assert reader.declarations.of_node
-    asked(reader, declare(2, 2, notices))
-    assert not reader.declarations.of_node
-    asked(reader, undeclare(2, 2))
-    assert reader.declarations.of_node
-    reader.declarations.close()
-    assert not reader.declarations.of_node
-
-
 def test_one_number_for_two_declarations_is_refused(reader: Reader) -> None:
     asked(reader, declare(4, 1, key("shoal/a")), declare(4, 1, key("shoal/a")))
     assert reader.declarations.cost == 1
