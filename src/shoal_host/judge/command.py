@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import sqlite3
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from shoal_host.judge.records import FILE, Records
 from shoal_host.judge.rules import Terms
 from shoal_host.judge.scoring import Scoring
 from shoal_host.judge.server import serve
-from shoal_host.judge.service import Service, SteadyClock
+from shoal_host.judge.service import Service
 from shoal_web.serving.server import address_of, listening
 
 HELP = """Asks nodes held-out questions after their rounds, one answer each, and keeps the scores: pass@1 by a third
@@ -113,6 +114,7 @@ def _serve(args: argparse.Namespace) -> int:
     terms = Terms(
         args.limit, args.interval, work=args.work, newcomers=args.newcomers, address_newcomers=args.address_newcomers
     )
+    offset = time.time() - time.monotonic()  # so that the clock never jumps
     where = address_of(args.listen, LISTEN)
     settings = {"suite": args.suite, "only": args.task}
     config = make_config({"tasks": settings}, "the command line").tasks
@@ -125,4 +127,5 @@ def _serve(args: argparse.Namespace) -> int:
         questions = Questions(tasks, read_secret(args.data))
         scoring = Scoring(Verifier(config), lambda text: print(f"shoal: {text}", file=sys.stderr))
         stack.callback(scoring.close)
-        return serve(Service(identity, questions, records, scoring, terms, SteadyClock()), bound)
+        service = Service(identity, questions, records, scoring, terms, lambda: offset + time.monotonic())
+        return serve(service, bound)

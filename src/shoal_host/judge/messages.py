@@ -123,19 +123,11 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """What a judge says about itself (`GET /`, as JSON)."""
+    """What nodes read of that which a judge says about itself (`GET /`, as JSON)."""
 
     judge: str
     """Its key, in hex."""
-    name: str
-    version: int
     time: float
-    tasks: list[str]
-    held_out: float
-    limit: float
-    """Seconds for an answer."""
-    interval: float
-    """Seconds between questions, on average."""
     work: int
     """Bits of work that a new key must show."""
 

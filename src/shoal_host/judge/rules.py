@@ -16,7 +16,6 @@ bytes in its place are refused. After a restart all of this is restored from the
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -161,22 +160,18 @@ class Rules:
         self._addresses: Recent[str, Bucket] = Recent(ADDRESSES, lambda: Bucket(pace / 60, max(1.0, pace), clock()))
         self._paces: Recent[bytes, Bucket] = Recent(KEYS, lambda: Bucket(1 / terms.interval, terms.burst, clock()))
         self._current: dict[bytes, Session] = {}
-        """The last question of each key whose end is not on disk yet."""
-        self._open: dict[int, Session] = {}
-        """Questions without an end."""
-        self._deadlines: list[tuple[float, int]] = []
+        """The last question of each key, unless its end is on disk."""
 
     def __len__(self) -> int:
-        """Questions that are not settled."""
-        return len(self._open)
+        """Questions that are under way."""
+        return len(self._current)
 
     def restore(self, sessions: Iterable[Session]) -> None:
         """Takes over what was open when the judge went down. Nodes get the whole time again."""
         for session in sessions:
-            self._open[session.id] = self._current[session.key] = session
+            self._current[session.key] = session
             if session.stage == Stage.open:
                 session.interrupted, session.deadline = True, self.clock() + self.terms.limit
-                self._set_deadline(session)
 
     def screen(self, ask: Ask) -> None:
         """Checks what can be checked before the signature, so nothing is counted against the key: anybody can name
@@ -200,7 +195,7 @@ class Rules:
         if last is not None and ask.round <= last.round:
             again = f"it is asked again from round {last.round + 1} on; to go on with the earlier run, use --resume"
             raise Refused(Reason.round, f"this key was asked after round {last.round} before: {again}")
-        if len(self._open) >= terms.sessions:
+        if len(self) >= terms.sessions:
             raise Refused(Reason.crowded, f"{terms.sessions} questions are open", terms.limit / 4)
         if last is None:
             self._let_in(address, now)
@@ -212,18 +207,12 @@ class Rules:
             self._next_id, ask.key, number, ask.round, ask.model, ask.in_swarm, hash, now, expires, expires
         )
         self._next_id += 1
-        self._open[session.id] = self._current[session.key] = session
+        self._current[session.key] = session
         return session
 
     def pose(self, session: Session) -> None:
         """The question is on disk and goes out."""
         session.stage = Stage.open
-        self._set_deadline(session)
-
-    def withdraw(self, session: Session) -> None:
-        """The question could not be drawn or stored, and never went out."""
-        self._open.pop(session.id, None)
-        self.forget(session)
 
     def answer(self, answer: Answer, hash: bytes) -> Session:
         """The question that is answered; score the answer now if its stage is `open`. It changes
@@ -247,7 +236,6 @@ class Rules:
     def give_back(self, session: Session) -> None:
         """The answer could not be stored: it may be sent again."""
         session.stage, session.answer = Stage.open, b""
-        self._set_deadline(session)
 
     def score(self, session: Session, score: float) -> None:
         """The answer has its score."""
@@ -256,17 +244,13 @@ class Rules:
 
     def lapse(self) -> list[Session]:
         """The questions whose time has run out since the last call."""
-        now, found = self.clock(), []
-        while self._deadlines and self._deadlines[0][0] < now:
-            _, id = heapq.heappop(self._deadlines)
-            session = self._open.get(id)
-            if session is not None and session.stage == Stage.open:
-                self._settle(session, Stage.void if session.interrupted else Stage.lapsed)
-                found.append(session)
-        return found
+        late = [one for one in self._current.values() if one.stage == Stage.open and one.deadline < self.clock()]
+        for session in late:
+            self._settle(session, Stage.void if session.interrupted else Stage.lapsed)
+        return late
 
     def forget(self, session: Session) -> None:
-        """All of it is on disk."""
+        """All of it is on disk, or it never went out."""
         if self._current.get(session.key) is session:
             del self._current[session.key]
 
@@ -285,13 +269,9 @@ class Rules:
         if not known:
             self._addresses[address].take(now)
 
-    def _set_deadline(self, session: Session) -> None:
-        heapq.heappush(self._deadlines, (session.deadline, session.id))
-
     def _settle(self, session: Session, stage: Stage) -> None:
         assert session.stage not in DONE, "settled twice"
         session.stage, session.settled = stage, self.clock()
-        self._open.pop(session.id, None)
 
     def _check_judge(self, judge: bytes) -> None:
         if judge != self.judge:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -57,7 +56,7 @@ class Web:
         )
 
     async def card(self, _: Request) -> Response:
-        return Response(msgspec.json.encode(self.service.card()), media_type="application/json")
+        return JSONResponse(self.service.card())
 
     async def health(self, _: Request) -> Response:
         return JSONResponse(self.service.state())

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import shutil
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
@@ -24,7 +23,6 @@ from shoal_host.judge.messages import (
     VERSION,
     Answer,
     Ask,
-    Card,
     Envelope,
     Posed,
     Receipt,
@@ -46,16 +44,6 @@ WAITING = 256
 """Unscored answers of one address, beyond which it gets no more questions."""
 LEAST_FREE = 256 * 2**20
 """Bytes of the disk that must be free for new questions. Answers to earlier ones are stored to the last."""
-
-
-class SteadyClock:
-    """Seconds since 1970 that never jump: the system's at the start, plus what has passed since."""
-
-    def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
-
-    def __call__(self) -> float:
-        return self._offset + time.monotonic()
 
 
 class Service:
@@ -127,11 +115,12 @@ class Service:
         )
         return seal(verdict, self.identity)
 
-    def card(self) -> Card:
-        """What it says about itself."""
-        key, name, terms = self.identity.id, self.identity.name, self.terms
-        labels = self.questions.tasks.labels
-        return Card(key, name, VERSION, self.clock(), labels, HELD_OUT, terms.limit, terms.interval, terms.work)
+    def card(self) -> dict[str, Any]:
+        """What it says about itself: a `Card`, and more for people."""
+        identity, terms, labels = self.identity, self.terms, self.questions.tasks.labels
+        shown = {"name": identity.name, "version": VERSION, "tasks": labels, "held_out": HELD_OUT}
+        shown |= {"limit": terms.limit, "interval": terms.interval}
+        return {"judge": identity.id, "time": self.clock(), "work": terms.work, **shown}
 
     def state(self) -> dict[str, Any]:
         """Its state as plain data."""
@@ -164,7 +153,7 @@ class Service:
             session.posed = envelope.hash
             await self._write(*ask_rows(session, ask.statement, ask.signature))
         except BaseException as error:
-            self.rules.withdraw(session)
+            self.rules.forget(session)
             if isinstance(error, sqlite3.Error | UserError):
                 raise Refused(Reason.busy, f"no question could be made and stored: {error}", 10.0) from None
             raise

@@ -12,7 +12,6 @@ reads what each of them asks of the relay (`zenoh_wire`), and passes on whole me
 unread what the relay answers, and what comes from other relays, which have to be named. It ends TLS."""
 
 import asyncio
-import logging
 import socket
 import ssl
 import threading
@@ -27,8 +26,6 @@ from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions, cannot
 from shoal_host.addresses import address_of
 from shoal_host.relay.zenoh_fields import Unreadable
 from shoal_host.relay.zenoh_wire import NoClient, Reader
-
-logger = logging.getLogger(__name__)
 
 HANDSHAKE = 10.0  # seconds that the handshake of a connection may take
 SILENCE = 60.0  # seconds after which a silent connection is cut: a session sends something every few seconds
@@ -63,10 +60,6 @@ class Streams(NamedTuple):
 
 class Cut(Exception):  # noqa: N818 (it is a decision, not a fault)
     """The forwarder ends a connection, for this reason."""
-
-    def __init__(self, reason: str, error: Exception | None = None) -> None:
-        super().__init__(f"{reason} ({error})" if error else reason)
-        self.reason = reason
 
 
 class AddressUsage:
@@ -182,10 +175,9 @@ class Forwarder:
                 await zenoh.writer.drain()
                 await asyncio.sleep(0)  # others' turn
         except Cut as cut:
-            logger.debug("%s is cut: %s", address, cut)
-            self.refused[cut.reason] += 1
-        except (asyncio.IncompleteReadError, OSError) as error:  # it left
-            logger.debug("%s: %s", address, error)
+            self.refused[str(cut)] += 1
+        except (asyncio.IncompleteReadError, OSError):  # it left
+            pass
         finally:
             self.connections -= 1
             usage.connections -= 1
@@ -209,18 +201,19 @@ class Forwarder:
             transport, _ = await self._loop.connect_accepted_socket(
                 lambda: protocol, link, ssl=context, ssl_handshake_timeout=HANDSHAKE if context else None
             )
-        except OSError as error:
+        except ConnectionResetError:  # it left
             link.close()
-            if isinstance(error, ConnectionResetError):  # it left
-                raise
-            raise Cut("no TLS", error) from None
+            raise
+        except OSError:
+            link.close()
+            raise Cut("no TLS") from None
         return Streams(reader, asyncio.StreamWriter(transport, protocol, reader, self._loop))
 
     async def _connect(self) -> Streams:
         try:
             return Streams(*await asyncio.open_unix_connection(self._path, limit=BUFFER))
-        except OSError as error:
-            raise Cut("too many", error) from None
+        except OSError:
+            raise Cut("too many") from None
 
     async def _batches(
         self, stream: asyncio.StreamReader, usage: AddressUsage, reader: Reader
@@ -245,8 +238,8 @@ class Forwarder:
                 reader.batch(batch)
             except NoClient:
                 raise Cut("a relay that --exempt does not name, or a node that listens") from None
-            except Unreadable as error:
-                raise Cut("not a session of Zenoh", error) from None
+            except Unreadable:
+                raise Cut("not a session of Zenoh") from None
             finally:
                 usage.spend(reader.cost, reader.messages)
                 self._count(usage, reader, held)

@@ -22,7 +22,6 @@ from shoal.tasks import SUITES, Tasks
 from shoal_host.judge.client import JudgeClient, JudgeUnavailable, is_chat
 from shoal_host.judge.judges import Judges
 from shoal_host.judge.messages import (
-    VERSION,
     Answer,
     Ask,
     Card,
@@ -70,8 +69,7 @@ class FakeJudge(ThreadingHTTPServer):
         if (told := self.reply(path, body)) is not None:
             return (409, encode(told)) if isinstance(told, Refusal) else (200, told)
         if path == "/":
-            now = time.time() + self.offset
-            card = Card(self.identity.id, self.identity.name, VERSION, now, ["gcd"], 0.2, 120.0, 5.0, self.work)
+            card = Card(self.identity.id, time.time() + self.offset, self.work)
             return 200, msgspec.json.encode(card)
         head: dict[str, Any] = {"judge": self.identity.public}
         if path == "/ask":

@@ -113,16 +113,6 @@ def test_everything_appended_is_there_after_closing(tmp_path: Path) -> None:
     again.close()
 
 
-def test_who_does_not_wait_is_written_all_the_same(tmp_path: Path) -> None:
-    records = Records(tmp_path)
-    futures = [records.append(*ask_rows(session(A.public, number), b"", b"")) for number in range(200)]
-    for future in futures:
-        future.cancel()
-    records.append(*ask_rows(session(A.public, 200), b"", b"")).result(10)
-    assert len(list(records.unsettled())) == 201
-    records.close()
-
-
 def test_one_judge_for_one_folder(records: Records) -> None:
     code = "import pathlib, sys, shoal_host.judge.records as r; r.Records(pathlib.Path(sys.argv[1]))"
     other = subprocess.run([sys.executable, "-c", code, records.path.parent], capture_output=True, text=True)
