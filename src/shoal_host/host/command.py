@@ -12,7 +12,7 @@ from shoal.runs.disk import disk_errors, locked
 from shoal_host.host.invite import LOGS, invite, show
 from shoal_host.host.keys import host_keys
 from shoal_host.host.parts import parts_of
-from shoal_host.host.settings import HostSettings, is_host, keep, settled
+from shoal_host.host.settings import HostSettings, keep, settled, was_hosted
 from shoal_host.host.supervisor import Supervisor
 from shoal_host.signals import stop_signals
 
@@ -71,7 +71,7 @@ def command(args: argparse.Namespace) -> int:
     given: dict[str, Any] = {
         name: value for name in HostSettings.__struct_fields__ if (value := getattr(args, name, None)) is not None
     }
-    goes_on = is_host(folder)
+    begins = "goes on with" if was_hosted(folder) else "hosts"
     settings = settled(folder, given)
     with disk_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def command(args: argparse.Namespace) -> int:
         def say(text: str) -> None:
             console.print(Text(text))
 
-        say(f"{'goes on with' if goes_on else 'hosts'} the swarm {settings.swarm} (suite {settings.suite}) in {folder}")
+        say(f"{begins} the swarm {settings.swarm} (suite {settings.suite}) in {folder}")
         if settings.unjudged:
             say(f"no judge: it asks by text alone and once, which {settings.unjudged!r} does not allow")
         with stop_signals() as stop, Supervisor(parts, folder / LOGS, say) as supervisor:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shoal.errors import UserError
 from shoal.identity.keys import replace
-from shoal.invitations.entry import DAY, BadEntry, Entry
+from shoal.invitations.entry import DAY, BadEntry, Entry, EntryTasks
 from shoal.invitations.invitation import sign_entry, written
 from shoal.untrusted import printable
 from shoal_host.host.keys import HostKeys
@@ -37,7 +37,7 @@ def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
         swarm=settings.swarm,
         about=settings.about,
         relays=tuple(f"tls/{at(each, settings.port)}" for each in reached),
-        tasks=settings.tasks,
+        tasks=EntryTasks(settings.suite, settings.only),
         judges=() if settings.unjudged else (f"http://{at(reached[0], settings.port + 1)}#{keys.judge.id}",),
         key=keys.identity.id,
         signed=now,

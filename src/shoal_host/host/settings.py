@@ -17,7 +17,7 @@ from shoal.config.load import read_config
 from shoal.config.tasks import PICTURES, TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
-from shoal.invitations.entry import EntryTasks, Line, Word
+from shoal.invitations.entry import Line, Word
 from shoal.runs.disk import LOCK, write_atomically
 from shoal.tasks.create import ENVIRONMENTS
 from shoal.tasks.suites import specs_of
@@ -68,18 +68,13 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             return LOOPBACK
         return "[::]" if any(":" in each for each in self.reached) else "0.0.0.0"
 
-    @property
-    def tasks(self) -> EntryTasks:
-        return EntryTasks(self.suite, self.only)
 
-
-def is_host(folder: Path) -> bool:
+def was_hosted(folder: Path) -> bool:
     """Whether a host was started in this folder before. Raises `UserError` if it has something else."""
-    if (folder / FILE).exists():
-        return True
-    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {LOCK}):
+    hosted = (folder / FILE).exists()
+    if not hosted and folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {LOCK}):
         raise UserError(f"{folder} is not the folder of a host, and not empty: name another one")
-    return False
+    return hosted
 
 
 def settled(folder: Path, given: dict[str, Any]) -> HostSettings:

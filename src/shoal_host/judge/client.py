@@ -12,7 +12,7 @@ that was sent.
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -70,14 +70,11 @@ class AskedQuestion:
 class JudgeClient:
     """One judge. One thread at a time may use it. Raises `UserError` for an address that is none."""
 
-    def __init__(
-        self, address: str, identity: Identity, timeout: float = 5.0, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, address: str, identity: Identity, timeout: float = 5.0) -> None:
         """`timeout`: seconds for a question or a score in all."""
         self.url, self.key = parse_judge_address(address)
         """The key is empty as long as it is not known."""
-        self.identity, self.timeout, self._clock = identity, timeout, clock
-        self._offset = 0.0
+        self.identity, self.timeout = identity, timeout
         self._work = 0
         self._met = False
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")  # no proxy reaches it
@@ -97,12 +94,11 @@ class JudgeClient:
         end = time.monotonic() + self.timeout
         if not self._met:
             self._meet(end)
-        nonce, now = secrets.token_bytes(16), max(0.0, self._clock() + self._offset)
         ask = Ask(
             judge=self.key,
             key=self.identity.public,
-            nonce=nonce,
-            time=now,
+            nonce=secrets.token_bytes(16),
+            time=time.time(),
             round=round,
             model=encodable(model)[:256],
             in_swarm=in_swarm,
@@ -136,7 +132,7 @@ class JudgeClient:
             time.sleep(0.5)
 
     def _meet(self, end: float) -> None:
-        """Reads the judge's card: its key, its clock, the work it wants of a new key."""
+        """Reads the judge's card: its key, the work it wants of a new key."""
         status, data = self._request("GET", "", None, end)
         try:
             card = msgspec.json.decode(data, type=Card) if status == 200 else None
@@ -151,7 +147,7 @@ class JudgeClient:
             raise JudgeUnavailable(
                 f"the judge wants {card.work} bits of work of a new key, and {MAX_WORK} are the most"
             )
-        self.key, self._offset = key, card.time - self._clock()
+        self.key = key
         self._work = work_of(key, self.identity.public, card.work)
         self._met = True
 
@@ -202,7 +198,7 @@ class JudgeClient:
         except UNDECODABLE:
             raise JudgeUnavailable(f"HTTP {status}") from None
         reason, detail = printable(refusal.reason, 40), printable(refusal.detail, 200)
-        if reason in ("clock", "work", "judge"):
+        if reason in ("work", "judge"):
             self._met = False  # what is known about it is out of date
         raise JudgeUnavailable(f"{reason}: {detail}", reason, refusal.retry_after)
 

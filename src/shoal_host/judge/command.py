@@ -38,6 +38,14 @@ Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key, its s
 the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
 proxy before it (docs/guides/judge.md)."""
 LISTEN = "0.0.0.0:7460"
+TERMS = {
+    "limit": "seconds for an answer",
+    "interval": "seconds between a node's questions",
+    "work": "bits of work for a new key, 0 to 20",
+    "newcomers": "new keys a minute",
+    "address_newcomers": "new keys of one address each minute",
+}
+"""Flags of `Terms`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,19 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--data", type=Path, metavar="DIR", help="its folder: key, secret and records; made if absent")
     serve.add_argument("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
     serve.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
-    numbers: list[tuple[str, float, str, str]] = [
-        ("limit", terms.limit, "S", "seconds for an answer"),
-        ("interval", terms.interval, "S", "seconds between a node's questions"),
-        ("work", terms.work, "BITS", "bits of work for a new key, 0 to 20"),
-        ("newcomers", terms.newcomers, "N", "new keys a minute"),
-        ("address-newcomers", terms.address_newcomers, "N", "new keys of one address each minute"),
-    ]
-    for name, default, unit, text in numbers:
+    for name, text in TERMS.items():
+        default = getattr(terms, name)
         help = f"{text} (default {default:g})"
-        serve.add_argument(f"--{name}", type=type(default), default=default, metavar=unit, help=help)
+        serve.add_argument(_flag(name), type=type(default), default=default, metavar="N", help=help)
     report = parser.add_argument_group("reporting")
     report.add_argument("--report", type=Path, metavar="DIR", help="print the leaderboard of the judge in this folder")
     report.add_argument("--rows", type=Path, metavar="DIR", help="print a row for each of its questions, as CSV")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def command(args: argparse.Namespace) -> int:
@@ -106,14 +112,12 @@ def _cell(value: Any) -> str:
 def _serve(args: argparse.Namespace) -> int:
     if args.data is None:
         raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
-    for name in ("limit", "interval", "newcomers", "address_newcomers"):
-        if not getattr(args, name) > 0:
-            raise UserError(f"--{name.replace('_', '-')} must be above 0")
+    terms = {name: getattr(args, name) for name in TERMS}
+    for name, value in terms.items():
+        if name != "work" and not value > 0:
+            raise UserError(f"{_flag(name)} must be above 0")
     if not 0 <= args.work <= 20:
         raise UserError("--work is 0 to 20")
-    terms = Terms(
-        args.limit, args.interval, work=args.work, newcomers=args.newcomers, address_newcomers=args.address_newcomers
-    )
     offset = time.time() - time.monotonic()  # so that the clock never jumps
     where = address_of(args.listen, LISTEN)
     settings = {"suite": args.suite, "only": args.task}
@@ -127,5 +131,5 @@ def _serve(args: argparse.Namespace) -> int:
         questions = Questions(tasks, read_secret(args.data))
         scoring = Scoring(Verifier(config), lambda text: print(f"shoal: {text}", file=sys.stderr))
         stack.callback(scoring.close)
-        service = Service(identity, questions, records, scoring, terms, lambda: offset + time.monotonic())
+        service = Service(identity, questions, records, scoring, Terms(**terms), lambda: offset + time.monotonic())
         return serve(service, bound)

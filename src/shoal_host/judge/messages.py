@@ -59,7 +59,7 @@ class Ask(Statement, frozen=True, kw_only=True):
 
     nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
     time: Time
-    """By the judge's clock, as the node knows it."""
+    """By the node's clock."""
     round: Count
     model: Name
     """What answers, as the node declares it; "" if it declares nothing."""
@@ -127,7 +127,6 @@ class Card(msgspec.Struct, frozen=True):
 
     judge: str
     """Its key, in hex."""
-    time: float
     work: int
     """Bits of work that a new key must show."""
 

@@ -6,10 +6,8 @@ GET  /         the judge's card      GET /leaderboard      GET /health      (JSO
 """
 
 import asyncio
-import gc
 import logging
 import socket
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -31,8 +29,6 @@ from shoal_web.serving.pages import read_body
 BOARD_ROWS = 1000
 BOARD_SECONDS = 10.0
 """Seconds for which a leaderboard is good."""
-SWITCH = 0.001
-"""Seconds after which a thread yields: by default, making a question would hold up the loop five times as long."""
 
 
 class Web:
@@ -107,9 +103,6 @@ def serve(service: Service, listening: socket.socket) -> int:
         Web(service).app, lifespan="on", log_config=None, date_header=False, timeout_graceful_shutdown=5
     )
     serving, identity = server.Server(config), service.identity
-    sys.setswitchinterval(SWITCH)
-    gc.collect()
-    gc.freeze()  # a full collection over everything of sympy and reasoning-gym stops the loop for 50 to 100 ms
     host, port, *_ = listening.getsockname()
     print(f"judge {identity.name} on {host}:{port}; stop with Ctrl-C")
     print(f"nodes ask it with --judges http://HOST:{port}#{identity.id}", flush=True)

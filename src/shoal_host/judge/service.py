@@ -120,7 +120,7 @@ class Service:
         identity, terms, labels = self.identity, self.terms, self.questions.tasks.labels
         shown = {"name": identity.name, "version": VERSION, "tasks": labels, "held_out": HELD_OUT}
         shown |= {"limit": terms.limit, "interval": terms.interval}
-        return {"judge": identity.id, "time": self.clock(), "work": terms.work, **shown}
+        return {"judge": identity.id, "work": terms.work, **shown}
 
     def state(self) -> dict[str, Any]:
         """Its state as plain data."""

@@ -9,7 +9,7 @@ from shoal.errors import UserError
 from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions
 from shoal_host.addresses import address_of
 from shoal_host.relay.forwarder import Limits
-from shoal_host.relay.relay import Relay
+from shoal_host.relay.relay import running_relay
 from shoal_host.signals import stop_signals
 
 HELP = "Carries a swarm's messages between nodes that cannot reach each other."
@@ -73,11 +73,11 @@ def command(args: argparse.Namespace) -> int:
     )
     exempt = frozenset(_address(text) for text in args.exempt)
     limits = Limits(args.max_sessions, args.address_sessions, exempt, args.max_bytes)
-    with stop_signals() as stop, Relay(transport, limits) as relay:
+    with stop_signals() as stop, running_relay(transport, limits) as status:
         print(f"relay on {', '.join(transport.listen)}; stop with Ctrl-C", flush=True)
         while not stop.wait(args.status_every):
-            print(relay.status(), flush=True)
-        print(f"stopped; {relay.status()}")
+            print(status(), flush=True)
+        print(f"stopped; {status()}")
     return 0
 
 

@@ -222,7 +222,7 @@ class Forwarder:
         end = self._loop.time() + HANDSHAKE
         while True:
             try:
-                async with asyncio.timeout_at(self._loop.time() + SILENCE if reader.greeted else end):
+                async with asyncio.timeout_at(self._loop.time() + SILENCE if reader.batches > 2 else end):
                     size = await stream.readexactly(2)
                     batch = await stream.readexactly(int.from_bytes(size, "little"))
             except TimeoutError:

@@ -11,11 +11,12 @@ Zenoh bounds what one address may do: connections, declarations and messages. Ze
 lets 1 of 20 rollouts pass when a round sends them in one burst)."""
 
 import sys
-import tempfile
 import time
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Self
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import zenoh
 
@@ -31,45 +32,35 @@ MESSAGES = ["put", "delete", "declare_subscriber", "query", "declare_queryable",
 """What is carried. Nodes need no liveliness tokens, and each of these would cost all nodes that look."""
 
 
-class Relay:
-    """A running relay.
+@contextmanager
+def running_relay(options: TransportOptions, limits: Limits) -> Iterator[Callable[[], str]]:
+    """Runs a relay. Gives a function that says how it stands in one line: uptime, connections, and refused ones by
+    reason. Raises `UserError`, for instance for an address in use.
 
-    with Relay(TransportOptions(listen=("tcp/0.0.0.0:7447",)), Limits()) as relay:
-        print(relay.status())
-
-    Raises `UserError`, for instance for an address in use.
+    with running_relay(TransportOptions(listen=("tcp/0.0.0.0:7447",)), Limits()) as status:
+        print(status())
     """
+    started = time.monotonic()
+    _allow_files(FILES * limits.sessions)
+    with ExitStack() as stack:
+        forwarder = stack.enter_context(closing(Forwarder(options, limits)))
+        path = f"{stack.enter_context(TemporaryDirectory(prefix='shoal-relay-'))}/zenoh"
+        session = stack.enter_context(open_config(relay_config(options, limits, path)))
+        stack.callback(forwarder.close)  # before the session, which it uses
 
-    def __init__(self, options: TransportOptions, limits: Limits) -> None:
-        self.options, self.limits = options, limits
-        self._started = time.monotonic()
-        self._stack = ExitStack()
+        def forget(key: str) -> None:
+            """Makes Zenoh forget a key expression. It keeps all that somebody was interested in, until a subscriber to
+            it leaves."""
+            with suppress(zenoh.ZError):
+                session.declare_subscriber(key, lambda sample: None).undeclare()
 
-    def status(self) -> str:
-        """Uptime, connections, and refused ones by reason, in one line."""
-        up = timedelta(seconds=int(time.monotonic() - self._started))
-        refused = "".join(f", refused {number}: {reason}" for reason, number in self._forwarder.refused.most_common())
-        return f"up {up}, connections: {self._forwarder.connections}{refused}"
+        def status() -> str:
+            up = timedelta(seconds=int(time.monotonic() - started))
+            refused = "".join(f", refused {number}: {why}" for why, number in forwarder.refused.most_common())
+            return f"up {up}, connections: {forwarder.connections}{refused}"
 
-    def __enter__(self) -> Self:
-        _allow_files(FILES * self.limits.sessions)
-        with ExitStack() as stack:
-            self._forwarder = stack.enter_context(closing(Forwarder(self.options, self.limits)))
-            path = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='shoal-relay-'))}/zenoh"
-            self._session = stack.enter_context(open_config(relay_config(self.options, self.limits, path)))
-            self._forwarder.start(path, self._forget)
-            stack.callback(self._forwarder.close)  # before the session, which it uses
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def _forget(self, key: str) -> None:
-        """Makes Zenoh forget a key expression. It keeps all that somebody was interested in, until a subscriber to it
-        leaves."""
-        with suppress(zenoh.ZError):
-            self._session.declare_subscriber(key, lambda sample: None).undeclare()
+        forwarder.start(path, forget)
+        yield status
 
 
 def relay_config(options: TransportOptions, limits: Limits, path: str) -> dict[str, Any]:

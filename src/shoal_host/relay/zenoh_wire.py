@@ -48,6 +48,7 @@ class Reader(ZenohFields):
     def __init__(self) -> None:
         super().__init__()
         self.batches = 0
+        """The first two are the handshake."""
         self.messages = 0
         """Messages in the last batch."""
         self.cost = 0.0
@@ -56,11 +57,6 @@ class Reader(ZenohFields):
         self._keys: dict[int, str] = {}
         self._next: dict[int, int] = {}
         """The number of the next fragment of each unfinished message: one may be sent reliably, one otherwise."""
-
-    @property
-    def greeted(self) -> bool:
-        """Whether this side has finished its part of the handshake."""
-        return self.batches > 2
 
     def batch(self, data: bytes) -> float:
         """Reads one batch, without the two bytes of its length. Returns the cost of what it asks of a relay."""

@@ -21,7 +21,7 @@ from shoal.invitations.invitation import Invitation
 from shoal.transports.zenoh.session import TransportOptions, Unreachable, open_session
 from shoal_host.host.keys import HostKeys, host_keys
 from shoal_host.relay.forwarder import Limits
-from shoal_host.relay.relay import Relay
+from shoal_host.relay.relay import running_relay
 
 HOST = Identity.generate()
 
@@ -48,7 +48,7 @@ def free_port() -> int:
 def relay(of: HostKeys) -> Iterator[str]:
     where = f"tls/127.0.0.1:{free_port()}"
     options = TransportOptions(listen=(where,), certificate=of.certificate, key=of.certificate_key)
-    with Relay(options, Limits()):
+    with running_relay(options, Limits()):
         yield where
 
 

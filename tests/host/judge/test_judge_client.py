@@ -50,7 +50,7 @@ class FakeJudge(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.identity = Identity.generate()
         self.signer = self.identity
-        self.offset, self.work = 0.0, 8
+        self.work = 8
         self.asks: list[Ask] = []
         self.answers: list[Answer] = []
         self.change: Callable[[Any], Statement] = lambda statement: statement
@@ -69,7 +69,7 @@ class FakeJudge(ThreadingHTTPServer):
         if (told := self.reply(path, body)) is not None:
             return (409, encode(told)) if isinstance(told, Refusal) else (200, told)
         if path == "/":
-            card = Card(self.identity.id, time.time() + self.offset, self.work)
+            card = Card(self.identity.id, self.work)
             return 200, msgspec.json.encode(card)
         head: dict[str, Any] = {"judge": self.identity.public}
         if path == "/ask":
@@ -145,12 +145,6 @@ def test_a_score_that_takes_longer(fake: FakeJudge) -> None:
     fake.receipts = 100
     judge.timeout = 2.0
     assert isinstance(judge.answer(judge.ask(2, "m", True), "2"), Receipt)
-
-
-def test_a_node_with_a_wrong_clock_goes_by_the_judges(fake: FakeJudge) -> None:
-    fake.offset = -100_000.0
-    judge_of(fake).ask(1, "m", True)
-    assert fake.asks[0].time == pytest.approx(time.time() - 100_000, abs=60)
 
 
 @pytest.mark.parametrize(
