@@ -247,7 +247,7 @@ def _execute(
         config = resumed_config(Path(resume), from_keywords(settings), allow_code, network=identity is not None)
     elif config is None:
         config = config_from_keywords(settings)
-    config = ready(config, joins=identity is not None)
+    ready(config, joins=identity is not None)
     out, resume = (None if folder is None else Path(folder) for folder in (out, resume))
     watch = partial(make_display, Console(), config.rounds) if progress else lambda names, rows: Watcher()
     outcome = execute(config, out, resume, identity, watch, stop)

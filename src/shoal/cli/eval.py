@@ -100,8 +100,8 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
     from shoal.runs.choices import check_data
 
     check_data(config, trains=False)
-    given = fetch_models(config)
-    config = given.resolved()
+    fetch_models(config)
+    given, config = config, config.resolved()
     samples = int(config.evaluation.samples)
     ks = sorted({1, *(ks or [samples])})
     if not 1 <= ks[0] <= ks[-1] <= samples:

@@ -50,7 +50,7 @@ def run_session(config: Config, options: Options, joins: bool = False) -> int:
         if not ranks.is_zero:
             with _stoppable(watchers) as stop:
                 return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
-        config = ready(config, joins)  # here, Ctrl-C still stops at once
+        ready(config, joins)  # here, Ctrl-C still stops at once
         console = Console(highlight=False)
         identity = Identity.load_or_create(identity_path()) if joins else None
 

