@@ -116,51 +116,34 @@ def _load(module: str, parameters: bytes) -> Loaded:
     if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
         raise UserError(f"verifiers:{printable(module, 64)}: give the name of a module, such as verifiers:my-taskset")
     with importing():
-        taskset = _taskset(module, name, msgspec.json.decode(parameters))
-        try:
-            tasks = list(itertools.islice(taskset, MOST + 1))
-        except Exception as error:  # the taskset's own code: its files, its data set, the network
-            raise UserError(f"taskset {module!r} cannot be loaded: {_said(error)}") from error
-    if not tasks:
-        raise UserError(f"taskset {module!r} has no tasks")
-    if len(tasks) > MOST:
-        raise UserError(f"taskset {module!r} has more than {MOST:,} tasks: give it a parameter that takes fewer")
+        tasks = _tasks(module, msgspec.json.decode(parameters))
     rows = _rows(module, tasks)
     content = hash_of([_content(task, row) for task, row in zip(tasks, rows, strict=True)])
     return Loaded(name, tasks, rows, sorted({hook.__name__ for hook in tasks[0].hooks("reward")}), content)
 
 
-def _taskset(module: str, name: str, parameters: dict[str, Any]) -> Any:
+def _tasks(module: str, parameters: dict[str, Any]) -> list[Any]:
     try:
-        exported = vf.import_taskset(module)
-    except Exception as error:  # a module may raise anything while it is imported
-        cause = error.__cause__ if isinstance(error, ModuleNotFoundError) and error.__cause__ else error
-        wanted = name.replace("-", "_").lower()  # as verifiers does
-        if isinstance(cause, ModuleNotFoundError) and cause.name and f"{wanted}.".startswith(f"{cause.name}."):
-            raise UserError(
-                f"no taskset {module!r} is installed (looked in this folder, too): install its package here"
-            ) from error
-        raise UserError(f"taskset {module!r} cannot be imported: {_said(cause)}") from error
-    try:
+        vf.import_taskset(module)
         kind = vf.taskset_config_type(module)
-    except (AttributeError, TypeError, ValueError) as error:
-        old = " (it has load_environment, which is v0)" if "load_environment" in vars(exported) else ""
-        raise UserError(f"{module!r} is no taskset of verifiers v1: {_said(error)}{old}") from error
-    try:
-        config = kind.model_validate({**parameters, "id": module})
+        taskset = vf.load_taskset(kind.model_validate({**parameters, "id": module}))
+        reason = unfit_package(module, taskset)
+        tasks = [] if reason else list(itertools.islice(taskset, MOST + 1))
     except ValidationError as error:
         first = error.errors()[0]
-        where = f"parameter {'.'.join(map(str, first['loc']))!r}" if first["loc"] else "its parameters"
+        where = ".".join(map(str, first["loc"])) or "its parameters"
         known = ", ".join(sorted(set(kind.model_fields) - {"id"}))
         raise UserError(f"taskset {module!r}: {where}: {first['msg']} (it has {known})") from error
-    try:
-        taskset = vf.load_taskset(config)
-        reason = unfit_package(module, taskset)
-    except Exception as error:  # the taskset's own code
-        raise UserError(f"taskset {module!r} cannot be made: {_said(error)}") from error
-    if reason:
-        raise UserError(f"taskset {module!r} is refused: {reason}")
-    return taskset
+    except Exception as error:  # the taskset's own code: its import, its files, its data set, the network
+        raise UserError(
+            f"taskset {module!r} cannot be loaded, as a package or a module of this folder for verifiers v1: "
+            f"{_said(error.__cause__ or error)}"
+        ) from error
+    if reason or not tasks:
+        raise UserError(f"taskset {module!r} is refused: {reason or 'it has no tasks'}")
+    if len(tasks) > MOST:
+        raise UserError(f"taskset {module!r} has more than {MOST:,} tasks: give it a parameter that takes fewer")
+    return tasks
 
 
 def _rows(module: str, tasks: list[Any]) -> list[Row]:

@@ -140,7 +140,7 @@ REFUSED = {
     "nothing": (of(n=0), "has no tasks"),
     "a load that fails": (of(data="prompt=1/0"), "ZeroDivisionError"),
     "an import that fails": ("import nowhere_at_all", "nowhere_at_all"),
-    "v0": ("def load_environment(): ...\n__all__ = ['load_environment']", "v0"),
+    "v0": ("def load_environment(): ...\n__all__ = ['load_environment']", "for verifiers v1"),
     "a reward that is not async": (of("@vf.reward\n    def now(self, trace) -> float: return 1.0"), "not async"),
 }
 
@@ -155,9 +155,9 @@ def test_a_taskset_that_cannot_be_used_is_refused_in_one_line(taskset: Write, ca
 
 
 def test_a_missing_taskset_and_a_wrong_parameter_are_named(taskset: Write) -> None:
-    with pytest.raises(UserError, match="no taskset 'not-there' is installed"):
+    with pytest.raises(UserError, match="taskset 'not-there' cannot be loaded"):
         Tasks(config("verifiers:not-there"))
-    with pytest.raises(UserError, match=r"'smallest'.*largest"):
+    with pytest.raises(UserError, match=r"smallest: .*largest"):
         Tasks(config(taskset(next(names), SUMS), parameters={"smallest": 1}))
     with pytest.raises(UserError, match="give it as --task"):
         config_from_keywords({"data": "verifiers:not-there"})
