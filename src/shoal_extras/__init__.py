@@ -1,1 +1,1 @@
-"""What not every node needs: more tasks, TRL, GGUF, probes and harnesses. The core finds them by entry points."""
+"""What not every node needs: more tasks, TRL, GGUF and probes. The core finds them by entry points."""

@@ -14,11 +14,10 @@ from rich.text import Text
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
 from shoal.config.answer_form import extract
 from shoal.config.load import merged
-from shoal.config.own_code import call_offered, offered
 from shoal.config.settings import Config
 from shoal.display.answers import ANSWER, QUESTION, answer_line
 from shoal.display.text import print_warning
-from shoal.errors import UserError, nearest
+from shoal.errors import UserError
 from shoal.evaluation.blind import Shares, constants, over_all, shuffled
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
 from shoal.parallel.rank_zero import RankZeroVerifier
@@ -36,22 +35,13 @@ HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with
   shoal eval smollm2 --suite reef --samples 8
   shoal eval runs/one/checkpoints/round-000060/node-1 --config runs/one/config.toml
   shoal eval smollm2 --data math500
-  shoal eval guppy --task chain_sum --task gcd --json
-
-Several models, before and after, on tasks of others: EleutherAI's lm-eval or Inspect, as `pip install 'shoal[lm-eval]'`
-or 'shoal[inspect]' has them.
-
-  shoal eval smollm2 runs/one/checkpoints/round-000060/node-1 --harness lm-eval --task arc_easy --questions 200"""
-HARNESSES = "shoal.harnesses"
-"""The entry points of harnesses: functions that take the command's arguments and return its exit code."""
+  shoal eval guppy --task chain_sum --task gcd --json"""
 FROM_FILE = ("seed", "threads", "tasks", "evaluation", "policy")
 """What is taken from --config, beside the model."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", metavar="MODEL", nargs="+", help="a name on the Hub, folder, GGUF file, endpoint or guppy"
-    )
+    parser.add_argument("model", metavar="MODEL", help="a name on the Hub, folder, GGUF file, endpoint or guppy")
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and settings from a TOML file")
     add_allow_code(parser)
     add_data(parser)
@@ -70,9 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine"]
     names = {"evaluation.questions": "questions", "evaluation.samples": "samples"}
     add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)], names=names)
-    group = parser.add_argument_group("measured by others")
-    group.add_argument("--harness", metavar="NAME", help="ask on tasks of EleutherAI's harness (lm-eval)")
-    group.add_argument("--include-path", type=Path, metavar="DIR", help="a folder with tasks of lm-eval in YAML")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -80,19 +67,11 @@ def command(args: argparse.Namespace) -> int:
         raise UserError("--show is 0 or more")
     if args.show and args.json:
         raise UserError("--show prints answers for people: leave out --json")
-    if args.harness:
-        if args.harness not in offered(HARNESSES):
-            raise UserError(f"there is no harness {args.harness!r}; {nearest(args.harness, offered(HARNESSES))}")
-        code: int = call_offered(HARNESSES, args.harness, args)
-        return code
-    if args.include_path is not None:
-        raise UserError("--include-path is for --harness lm-eval")
-    if len(args.model) > 1:
-        raise UserError("one model at a time: several are for --harness")
-    [model] = args.model
-    check_exists(model)
-    given = merged(given_settings(args), {"policy": {"model": [model]}})
-    return eval_session(config_of(args.config, given, args.allow_code, FROM_FILE), model, args.k, args.json, args.show)
+    check_exists(args.model)
+    given = merged(given_settings(args), {"policy": {"model": [args.model]}})
+    return eval_session(
+        config_of(args.config, given, args.allow_code, FROM_FILE), args.model, args.k, args.json, args.show
+    )
 
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int) -> int:

@@ -1,1 +1,0 @@
-"""`shoal eval --harness`: lm-eval and Inspect measure a model."""
