@@ -1,7 +1,6 @@
 """`shoal probe`: how a model is best asked, before it is trained."""
 
 import argparse
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -43,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     parser.add_argument("--seconds", type=float, default=90.0, metavar="N", help="how long to ask (default: 90)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write what is recommended as a configuration")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
     decoding = ["num_generations", "max_completion_length", "temperature", "top_p", "device", "dtype", "engine"]
     add_settings(parser, ["seed", "threads", "tasks.suite", "tasks.only", *(f"policy.{name}" for name in decoding)])
 
@@ -63,20 +61,15 @@ def command(args: argparse.Namespace) -> int:
     if config.policy.max_completion_length == "auto":
         config.policy.max_completion_length = LONGEST
     check_data(config, trains=True)
-    console = Console(stderr=args.json, highlight=False)
+    console = Console(highlight=False)
     found = _asked(config, args, console)
     best = recommend(found)
-    if args.json:
-        print(json.dumps({label: [_object(one) for one in ways] for label, ways in found.items()}))
-    else:
-        console.print(_table(found, best, args.model))
-        console.print(LEGEND.replace("\n", " "))
+    console.print(_table(found, best, args.model))
+    console.print(LEGEND.replace("\n", " "))
     if not best:
         raise UserError(_advice(found))
     if args.write:
         _write(args.write, config, best, args.model)
-    if args.json:
-        return 0
     if left_out := [label for label in found if label not in best]:
         console.print(f"nothing to learn from in: {', '.join(left_out)}", markup=False, soft_wrap=True)
     if args.write:
@@ -142,22 +135,6 @@ def _advice(found: Mapping[str, Sequence[Found]]) -> str:
         "no group of answers teaches anything: choose easier tasks or a larger model, or give your own task partial "
         "credit in steps (tasks.partial_credit, docs/guides/tasks.md)"
     )
-
-
-def _object(one: Found) -> dict[str, Any]:
-    right = one.pass_at_1
-    return {
-        "task": one.spec.name,
-        "way": one.way.name,
-        **one.spec.form,
-        "questions": len(one.right),
-        "answers_each": one.G,
-        "right": {"value": right.value, "low": right.low, "high": right.high},
-        "in_form": one.in_form_share,
-        "live": one.live_share,
-        "cut": one.cut_share,
-        "mean_tokens": fmean(one.lengths) if one.lengths else None,
-    }
 
 
 def _write(file: Path, config: Config, best: Mapping[str, Found], model: str) -> None:

@@ -1,9 +1,7 @@
 """What a trainer and the settings of its node must be, so that nothing that either was told is ignored in silence."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from packaging.version import Version
 from transformers import PreTrainedTokenizerBase
 
 from shoal.config.load import config_from_keywords
@@ -15,8 +13,6 @@ from shoal.policy.loading import LanguageModel
 from shoal.tasks.data.spec import keep_data
 from shoal.tasks.suites import specs_of
 
-LOWEST, ABOVE = Version("1.0.0"), Version("2")
-"""The versions of TRL that have the hooks: `rollout_func` with further columns, and `log_metric`."""
 UNREAD: Final = (
     *("use_vllm", "use_transformers_paged", "use_transformers_continuous_batching", "generation_kwargs"),
     *("top_k", "min_p", "chat_template_kwargs", "cast_lm_head_to_fp32"),
@@ -24,16 +20,6 @@ UNREAD: Final = (
 """Settings of GRPOConfig, off by default, that shoal's decoder does not read. Not every TRL has all of them."""
 SECTIONS: Final = {"seed", "tasks", "rewards", "selection", "network"}
 """Of shoal's settings, those that the trainer does not have."""
-
-
-def check_version() -> None:
-    """Raises `UserError` for a TRL without the hooks."""
-    try:
-        found = version("trl")
-    except PackageNotFoundError:
-        raise UserError("TRL is not installed: pip install 'shoal[trl]'") from None
-    if not LOWEST <= Version(found) < ABOVE:
-        raise UserError(f"shoal joins the GRPOTrainer of TRL {LOWEST} up to, not including, {ABOVE}, not of {found}")
 
 
 def check_trainer(trainer: Any, reward: Any) -> None:

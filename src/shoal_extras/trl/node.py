@@ -17,7 +17,7 @@ from shoal.config.own_code import refuse_import
 from shoal.errors import UserError
 from shoal.runs.disk import disk_errors
 from shoal.transports.memory import MemorySwarm
-from shoal_extras.trl.checks import check_trainer, check_version, node_config
+from shoal_extras.trl.checks import check_trainer, node_config
 from shoal_extras.trl.opened import Opened, rows
 
 logger = logging.getLogger("shoal")
@@ -48,10 +48,9 @@ class TRLNode:
         groups of a generation batch are peers', as far as the pool has them; by default half. The trainer has all
         other settings. `within`: a swarm in this process instead of the network, where the node is called `name`.
 
-        Raises `UserError` for settings that cannot be used, and for a version of TRL without the hooks.
+        Raises `UserError` for settings that cannot be used.
         """
         refuse_import()
-        check_version()
         self.config = node_config(settings, network=within is None)
         self._place, self._name = within.join(name) if within else None, name
         self._opened: Opened | None = None

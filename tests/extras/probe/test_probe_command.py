@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -26,12 +25,6 @@ def test_what_is_recommended_is_a_configuration_that_runs(tmp_path: Path, capsys
     assert [task["name"] for task in written["tasks"]["sources"]] == ["chain_sum"]
     assert main(["eval", "guppy", "--config", str(file), "--questions", "2", "--json"]) == 0
     assert main([*SHORT, "--write", str(file)]) == 2  # never over another
-
-
-def test_as_json(capsys: Capture) -> None:
-    assert main([*SHORT, "--json"]) == 0
-    ways = json.loads(capsys.readouterr().out)["chain_sum"]
-    assert {"way", "right", "in_form", "live", "cut", "mean_tokens"} <= ways[0].keys()
 
 
 def test_one_answer_a_question_is_no_group(capsys: Capture) -> None:

@@ -354,13 +354,6 @@ def test_a_batch_has_room_for_own_rollouts(tmp_path: Path) -> None:
             trainer.train()
 
 
-@pytest.mark.parametrize("found", ["0.29.1", "2.0.0"])
-def test_versions_without_the_hooks_are_refused(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
-    monkeypatch.setattr("shoal_extras.trl.checks.version", lambda name: found)
-    with pytest.raises(UserError, match=rf"TRL 1.0.0 up to, not including, 2, not of {found}$"):
-        TRLNode(MemorySwarm(), task=LETTERS)
-
-
 @pytest.mark.slow
 def test_a_reward_function_in_trls_contract(tmp_path: Path) -> None:
     """It rewards own and foreign answers alike; one that always fails ends the training in one line."""
