@@ -193,7 +193,7 @@ def placed(where: str, *words: object) -> LearnerConnection:
 
 
 def test_nodes_of_one_network_find_each_other(tmp_path: Path) -> None:
-    with open_session(TransportOptions(lan=True)) as one, open_session(TransportOptions(lan=True)):
+    with open_session(TransportOptions()) as one, open_session(TransportOptions()):
         end = time.monotonic() + 5
         while not one.info.links() and time.monotonic() < end:
             time.sleep(0.1)

@@ -221,7 +221,7 @@ def test_empty_runs_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_a_silent_swarm_says_so(browser: Browser) -> None:
-    swarm = SwarmSource("reef", TransportOptions(lan=False))
+    swarm = SwarmSource("reef", TransportOptions(listen=("127.0.0.1:0",)))
     with closing(swarm), serving(Sources([swarm])) as address, opened(browser, address) as page:
         expect(page.locator("#progress .board")).to_contain_text("Nobody has said anything yet")
         go(page, "swarm")
@@ -433,7 +433,7 @@ def test_a_judge_and_what_strangers_call_their_models(browser: Browser, tmp_path
 
 
 def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -> None:
-    with closing(SwarmSource("reef", TransportOptions(lan=False))) as swarm:
+    with closing(SwarmSource("reef", TransportOptions(listen=("127.0.0.1:0",)))) as swarm:
         lessons = tuple(Lesson(text[:250], 1, 0, "gcd") for text in HOSTILE)
         swarm._take(said(ADA.public, 1, model=HOSTILE[0], learned=lessons, pass_at_1=0.5))
         swarm._take(said(BOB.public, 9))

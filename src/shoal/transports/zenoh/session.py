@@ -49,8 +49,6 @@ class TransportOptions:
     """Relays, the preferred one first, or other nodes that listen."""
     listen: tuple[str, ...] = ()
     """Addresses where others can connect."""
-    lan: bool | None = None
-    """Whether to find others by multicast on the LAN. None: if neither `connect` nor `listen` is given."""
     ca: Path | None = None
     """Certificate (PEM) of the authority that signs others' certificates. None: the public authorities."""
     certificate: Path | None = None
@@ -63,11 +61,12 @@ class TransportOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "connect", tuple(parse_endpoint(text) for text in self.connect))
         object.__setattr__(self, "listen", tuple(parse_endpoint(text, listen=True) for text in self.listen))
-        if self.lan is None:
-            object.__setattr__(self, "lan", not self.connect and not self.listen)
-        if self.lan and self.connect:
-            raise UserError("a node finds others on its LAN or connects to a relay, not both")
         self._check_tls()
+
+    @property
+    def lan(self) -> bool:
+        """Whether to find others by multicast on the LAN."""
+        return not self.connect and not self.listen
 
     @property
     def mode(self) -> str:
@@ -91,9 +90,6 @@ class TransportOptions:
             raise UserError("listening on tls/ takes a certificate and its private key")
         if self.mutual and self.ca is None:
             raise UserError("asking others for a certificate takes the certificate of their authority (ca)")
-        for path in (self.ca, self.certificate, self.key):
-            if path is not None and not path.is_file():
-                raise UserError(f"{path}: no such file")
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             if self.ca:
@@ -165,7 +161,7 @@ def base_config(options: TransportOptions) -> dict[str, Any]:
             "retry": {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2},
         },
         "listen": {"endpoints": list(options.listen)},
-        "scouting": {"multicast": {"enabled": bool(options.lan)}, "gossip": {"enabled": False}},
+        "scouting": {"multicast": {"enabled": options.lan}, "gossip": {"enabled": False}},
         "queries_default_timeout": 5000,
         "transport": {
             "unicast": {"accept_pending": 100},
