@@ -48,7 +48,7 @@ class Supervised:
         self.part, self.log = part, log
         self.process: subprocess.Popen[bytes] | None = None
         self.restarts = 0
-        self._failures = 0
+        """In a row."""
         self._started = self._due = 0.0
 
     def start(self) -> None:
@@ -85,7 +85,7 @@ class Supervised:
             return
         self.process = None
         if now - self._started > STEADY:
-            self._failures = 0
+            self.restarts = 0
         self._failed(f"the {self.part.name} ended ({self._why(code)})", say)
 
     def stop(self) -> None:
@@ -102,9 +102,8 @@ class Supervised:
 
     def _failed(self, what: str, say: Callable[[str], None]) -> None:
         """Says what happened, and when it starts again."""
-        self._failures += 1
         self.restarts += 1
-        pause = min(LONGEST, PAUSE * 2.0 ** min(self._failures - 1, 10))
+        pause = min(LONGEST, PAUSE * 2.0 ** min(self.restarts - 1, 10))
         self._due = time.monotonic() + pause
         say(f"{what}: restart {self.restarts} in {pause:.0f} s; see {self.log}")
 

@@ -63,8 +63,8 @@ class AskedQuestion:
 
     question: Question
     """Its id is made up: the real one comes with the score."""
-    posed: Posed
     hash: bytes
+    """Of the Posed."""
 
 
 class JudgeClient:
@@ -114,7 +114,7 @@ class JudgeClient:
         if not is_chat([message.role for message in posed.prompt]):
             raise JudgeUnavailable("the judge's question is no chat that ends with the user's turn")
         made_up = QuestionId(posed.task, "judge", self.key.hex(), int.from_bytes(envelope.hash[:8], "big") >> 1, 0)
-        return AskedQuestion(Question(made_up, posed.prompt), posed, envelope.hash)
+        return AskedQuestion(Question(made_up, posed.prompt), envelope.hash)
 
     def answer(self, asked: AskedQuestion, text: str) -> Verdict | Receipt:
         """The score of `text`, which is cut if too long; a receipt if scoring takes longer."""

@@ -6,7 +6,6 @@ turns (`Turns`). One at a time costs a fraction of a millisecond more than a bat
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
 
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
@@ -15,13 +14,6 @@ from shoal_host.judge.turns import Turns
 
 PAUSE, LONGEST = 1.0, 30.0
 """Seconds before the next try if no worker can be started: the first time, and at most. The answers are on disk."""
-
-
-class Scored(NamedTuple):
-    """A score, and why the answer got none if it was not simply wrong."""
-
-    score: float
-    failure: str
 
 
 class Scoring:
@@ -33,8 +25,9 @@ class Scoring:
         self._turns = Turns()
         self.waiting, self.close = self._turns.waiting, verifier.close
 
-    async def score(self, question: QuestionId, text: str, party: str) -> Scored:
-        """The score of `text`. `party`: whose turn it uses, usually its sender's address."""
+    async def score(self, question: QuestionId, text: str, party: str) -> tuple[float, str]:
+        """The score of `text`, and why it got none if it was not simply wrong. `party`: whose turn it uses, usually its
+        sender's address."""
         pause = PAUSE
         async with self._turns.of(party):
             while True:
@@ -45,7 +38,7 @@ class Scoring:
                 await asyncio.sleep(pause)
                 pause = min(LONGEST, 2 * pause)
 
-    def _score(self, question: QuestionId, text: str) -> Scored:
+    def _score(self, question: QuestionId, text: str) -> tuple[float, str]:
         before = self._verifier.failures.copy()
         [[score]] = self._verifier.score([(question, [text])])
-        return Scored(score, next(iter(self._verifier.failures - before), ""))
+        return score, next(iter(self._verifier.failures - before), "")

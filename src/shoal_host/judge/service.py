@@ -192,9 +192,9 @@ class Service:
     async def _score(self, session: Session, text: str, address: str = "") -> None:
         assert session.question is not None
         party = address or session.key.hex()  # after a restart nobody knows its address
-        found = await self.scoring.score(session.question, text, party)
-        self.rules.score(session, found.score)
-        await self._settle(session, found.failure)
+        score, failure = await self.scoring.score(session.question, text, party)
+        self.rules.score(session, score)
+        await self._settle(session, failure)
 
     async def _settle(self, session: Session, failure: str = "") -> None:
         """Writes its outcome, as many times as it takes."""

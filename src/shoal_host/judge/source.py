@@ -9,9 +9,8 @@ import hashlib
 import math
 import sqlite3
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import wilson
@@ -64,13 +63,18 @@ SELECT failure, count(*) AS times FROM outcomes WHERE failure != '' GROUP BY 1 O
 """
 
 
-@dataclass(frozen=True)
-class Span:
-    """The rounds of a curve: the last one, how many to a point, and how many questions lie beyond."""
+class Span(NamedTuple):
+    """The rounds of a curve."""
 
     last: int
     rounds: int
+    """To a point."""
     beyond: int
+    """Questions whose rounds are left out."""
+
+    def middle(self, place: int) -> float:
+        """The round in the middle of a point."""
+        return (place + 0.5) * self.rounds - 0.5
 
 
 class JudgeSource(Source):
@@ -158,24 +162,20 @@ class JudgeSource(Source):
         for row in self._counted(span, by, chosen, **values):
             share, n = row["good"] / row["n"], row["n"]
             ends = (round(each, 5) for each in (share, *wilson(share, n)))
-            series.setdefault(_name(by, row["what"]), []).append([_middle(span, row["place"]), *ends, n])
+            series.setdefault(_name(by, row["what"]), []).append([span.middle(row["place"]), *ends, n])
         return [{"name": name, "points": points} for name, points in series.items()]
 
     def _outcomes(self, span: Span) -> list[Data]:
         """Questions of each outcome: points [middle round, questions]."""
         series: dict[str, list[list[float]]] = {what: [] for what in ("right", "wrong", "lapsed", "void")}
         for row in self._counted(span, "outcome", "true"):
-            series[row["what"]].append([_middle(span, row["place"]), row["n"]])
+            series[row["what"]].append([span.middle(row["place"]), row["n"]])
         return [{"name": name, "points": points} for name, points in series.items()]
 
     def _counted(self, span: Span, by: str, chosen: str, **values: Any) -> list[Data]:
         sql = COUNTED.format(what=WHAT[by], right=RIGHT, joined=FROM, chosen=chosen)
         most = 200 if by == "task" else CURVES
         return self._found(sql, rounds=span.rounds, last=span.last, most=most, **values)
-
-
-def _middle(span: Span, place: int) -> float:
-    return (place + 0.5) * span.rounds - 0.5
 
 
 def _name(by: str, what: str) -> str:

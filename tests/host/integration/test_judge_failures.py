@@ -31,7 +31,7 @@ from shoal_host.judge.messages import Answer, Ask, Envelope, Receipt, Verdict, e
 from shoal_host.judge.questions import Questions
 from shoal_host.judge.records import FILE, Records
 from shoal_host.judge.rules import Reason, Refused, Terms
-from shoal_host.judge.scoring import Scored, Scoring
+from shoal_host.judge.scoring import Scoring
 from shoal_host.judge.service import Service
 
 
@@ -171,7 +171,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_and_all_may_come_again(service: 
 
 
 def test_an_answer_whose_scoring_fails_has_no_score(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def failed(*_: object) -> Scored:
+    async def failed(*_: object) -> tuple[float, str]:
         raise RuntimeError("a fault of the judge's own")
 
     monkeypatch.setattr(service.scoring, "score", failed)
