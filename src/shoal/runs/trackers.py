@@ -40,7 +40,7 @@ class Tracker(Protocol):
         """There is no more to come."""
 
     def wait(self, seconds: float) -> None:
-        """Waits until it has sent what is left."""
+        """Waits until it has sent what is left. May be called again, and then does not wait for one that hangs."""
 
 
 MakeTracker = Callable[[str, Config, Path, Sequence[str], str], Tracker]

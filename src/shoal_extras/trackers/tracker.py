@@ -84,9 +84,10 @@ class Tracker:
         self._reports.put(None)
 
     def wait(self, seconds: float) -> None:
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            self._fatal = "it did not take the last rounds in time"
+        if not self._fatal:
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                self._fatal = "it did not take the last rounds in time"
 
     def _run(self, start: Start) -> None:
         name = _slug(self.name)
