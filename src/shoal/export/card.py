@@ -22,8 +22,7 @@ from shoal import __version__
 from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.evaluation.pass_at_k import Estimate
 from shoal.export.story import Story
-from shoal.policy.fetch import is_intact
-from shoal.policy.named import NAMED, NamedModel
+from shoal.policy.named import NAMED
 from shoal.untrusted import encodable, printable, read_regular
 
 Library = Literal["transformers", "peft", "gguf"]
@@ -58,8 +57,9 @@ def origin_of(model: str) -> Origin:
     """What is known of `model`: a short name, a file or folder, or a name on the Hub, which is asked. Never raises."""
     if model in EMBEDDED:
         return Origin(licence=_in_card(Path(str(files("shoal") / EMBEDDED[model]))))
-    if named := _named(model):
-        return Origin(named.hub, LICENCES.get(named.name, ""), "" if model == named.hub else named.title)
+    for named in NAMED.values():
+        if model in (named.name, named.hub):
+            return Origin(named.hub, LICENCES.get(named.name, ""), "" if model == named.hub else named.title)
     path = Path(model).expanduser()
     if path.exists() or is_endpoint(model):
         return Origin(licence=_in_card(path))
@@ -70,15 +70,6 @@ def origin_of(model: str) -> Origin:
     except (HfHubHTTPError, OfflineModeIsEnabled, httpx2.HTTPError, OSError, ValueError):
         return Origin(model)
     return Origin(model, _known_licence(data.license if data else None))
-
-
-def _named(model: str) -> NamedModel | None:
-    """The model of this short name, or of this file."""
-    path = Path(model).expanduser()
-    for one in NAMED.values():
-        if model == one.name or model == one.hub or (path.name == one.file and is_intact(one, path)):
-            return one
-    return None
 
 
 def _in_card(folder: Path) -> str:

@@ -76,9 +76,5 @@ class Exported:
 
 def _rename_base(file: Path, base: str) -> None:
     """Lets adapters belong to a model by its name on the Hub, wherever it lay here."""
-    try:
-        settings = parse_json(read_regular(file, MOST_BYTES))
-        settings["base_model_name_or_path"] = base
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{file.name} of the adapters is damaged") from error
+    settings = parse_json(read_regular(file, MOST_BYTES)) | {"base_model_name_or_path": base}
     file.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")

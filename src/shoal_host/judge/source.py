@@ -18,7 +18,7 @@ from shoal.identity.keys import name_of
 from shoal_host.judge.records import FILE
 from shoal_host.judge.reports import BOARD, FROM, read
 from shoal_web.watch.files import changed
-from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source, TaskQuery
+from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source
 
 POINT: Final = 25
 """Rounds to a point of a curve, unless the page says otherwise."""
@@ -114,11 +114,15 @@ class JudgeSource(Source):
         return {**self.brief(), **shown}
 
     def curve(self, query: CurveQuery) -> Data:
-        """`pass@1`, `smooth` rounds to a point, of each model inside and outside of swarms, or (`by` node) of the
-        nodes at the top of the leaderboard; or `outcomes`, counted."""
+        """`pass@1`, `smooth` rounds to a point, of each model inside and outside of swarms, of the nodes at the top of
+        the leaderboard, or of each task, by all nodes or the one whose key is `node`; or `outcomes`, counted."""
         span = self._span(query.smooth)
         if query.metric == "outcomes":
             series = self._outcomes(span)
+        elif query.metric == "pass@1" and query.by == "task":
+            if query.node is not None and query.node not in {row["key"] for row in self._board()}:
+                raise MissingError("there is no such node")
+            series = self._passed(span, "task", [query.node] if query.node else None)
         elif query.metric == "pass@1" and query.by == "node":
             keys = list(dict.fromkeys(row["key"] for row in self._board()))[:CURVES]
             series = self._passed(span, "node", keys)
@@ -127,12 +131,6 @@ class JudgeSource(Source):
         else:
             raise MissingError("a judge has the curves pass@1 and outcomes")
         return {"rounds_per_point": span.rounds, "beyond": span.beyond, "series": series}
-
-    def tasks(self, query: TaskQuery) -> Data:
-        """pass@1 of each task, of all nodes or of the one whose key is `node`."""
-        if query.node is not None and query.node not in {row["key"] for row in self._board()}:
-            raise MissingError("there is no such node")
-        return {"series": self._passed(self._span(query.smooth), "task", [query.node] if query.node else None)}
 
     def _board(self) -> list[Data]:
         return self._found(BOARD, most=ROWS)

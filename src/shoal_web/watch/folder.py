@@ -17,7 +17,7 @@ from shoal_web.watch.files import changed, opened
 from shoal_web.watch.learned import Lessons
 from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
-from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source, TaskQuery
+from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source
 from shoal_web.watch.tables import Row, Tables
 
 MOST_CONFIG: Final = 1 << 18
@@ -26,7 +26,6 @@ MOST_SETTINGS: Final = 500
 """That are shown."""
 MOST_STATUS = 1 << 22
 """Bytes that are read of the status of a node."""
-BY_TASK = "eval/pass@1/"
 
 
 class FolderSource(Source):
@@ -101,16 +100,7 @@ class FolderSource(Source):
 
     def curve(self, query: CurveQuery) -> Data:
         self._open()
-        return self._metrics.curve(query.metric, query.by, query.points, query.smooth)
-
-    def tasks(self, query: TaskQuery) -> Data:
-        """A curve for each task."""
-        self._open()
-        series = []
-        for key in sorted(key for key in self._metrics.keys if key.startswith(BY_TASK))[:200]:
-            curve = self._metrics.curve(key, "mean", query.points, query.smooth, query.node)
-            series += [{"name": key.removeprefix(BY_TASK), "points": each["points"]} for each in curve["series"]]
-        return {"series": series}
+        return self._metrics.curve(query)
 
     def settings(self, query: Parameters) -> Data:
         """All settings by their names."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal_web.watch.files import opened
-from shoal_web.watch.source import NAME, Data
+from shoal_web.watch.source import NAME, CurveQuery, Data
 
 NODES, KEYS = 2000, 500
 """Nodes and keys that are kept."""
@@ -102,21 +102,29 @@ class Metrics:
     def last_round(self) -> int:
         return max((node.round for node in self.nodes.values()), default=0)
 
-    def curve(self, key: str, by: str, points: int, smooth: int = 0, node: str | None = None) -> Data:
-        """The figure against rounds, in at most `points` means over adjacent rounds.
+    def curve(self, query: CurveQuery) -> Data:
+        """The figure against rounds, in at most `points` means over adjacent rounds: of each node, the mean over the
+        nodes that have it in a round, or that of each figure below it (`eval/pass@1/gcd`)."""
+        if query.by == "task":
+            below = sorted(key for key in self.keys if key.startswith(f"{query.metric}/"))[:DRAWN]
+            known = {key.removeprefix(f"{query.metric}/"): self._mean(key, query) for key in below}
+        elif query.by == "mean":
+            known = {"mean": self._mean(query.metric, query)}
+        else:
+            known = dict(list(self._known(query.metric, query).items())[:DRAWN])
+        width = max(1, math.ceil((self.last_round() + 1) / query.points))
+        curves = {name: binned(*curve, width) for name, curve in known.items() if len(curve[0])}
+        return {"series": [{"name": name, "points": points_of(*curve)} for name, curve in curves.items()]}
 
-        `by`: "node" for a curve of each node, "mean" for the mean over the nodes that have it in a round, or over
-        `node` alone.
-        """
-        chosen = {name: each.known(key) for name, each in self.nodes.items() if node in (None, name)}
-        known = {name: (rounds, trailing(values, smooth)) for name, (rounds, values) in chosen.items() if len(rounds)}
-        if by == "mean" and known:
-            rounds, values = (np.concatenate(parts) for parts in zip(*known.values(), strict=True))
-            known = {"mean": binned(rounds, values, 1)}
-        width = max(1, math.ceil((self.last_round() + 1) / points))
-        if width > 1:
-            known = {name: binned(*each, width) for name, each in known.items()}
-        return {"series": [{"name": name, "points": points_of(*each)} for name, each in list(known.items())[:DRAWN]]}
+    def _known(self, key: str, query: CurveQuery) -> dict[str, Curve]:
+        """The curve of each node that has the figure."""
+        chosen = {name: each.known(key) for name, each in self.nodes.items() if query.node in (None, name)}
+        return {name: (at, trailing(values, query.smooth)) for name, (at, values) in chosen.items() if len(at)}
+
+    def _mean(self, key: str, query: CurveQuery) -> Curve:
+        curves = [(np.empty(0), np.empty(0)), *self._known(key, query).values()]
+        at, values = (np.concatenate(parts) for parts in zip(*curves, strict=True))
+        return binned(at, values, 1)
 
 
 def _take(line: bytes, nodes: dict[str, Node], keys: set[str]) -> None:

@@ -4,17 +4,15 @@ An open page asks for `/api/runs` again and again. While it does, sources look f
 the answer tell the page what has changed.
 """
 
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 from pydantic import ValidationError
+from starlette.background import BackgroundTask
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,7 +30,6 @@ from shoal_web.watch.source import (
     RolloutQuery,
     RowQuery,
     StoryQuery,
-    TaskQuery,
 )
 from shoal_web.watch.sources import Sources
 
@@ -41,12 +38,9 @@ LISTED = 500
 """Sources in the list."""
 THREADS, EACH = 120, 12
 """Requests that are answered at a time, and of them about one source, so that a slow one stops no other."""
-LOOK = 1.0
-"""Seconds between two looks at the sources, while a page is open."""
 ASKED: dict[str, type[Parameters]] = {
     "summary": Parameters,
     "curve": CurveQuery,
-    "tasks": TaskQuery,
     "story": StoryQuery,
     "settings": Parameters,
     "graph": GraphQuery,
@@ -60,12 +54,6 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
     """The page of `sources`."""
     under_way = Counter[str]()
     limiter = anyio.CapacityLimiter(THREADS)
-    looking: threading.Thread | None = None
-
-    def look() -> None:
-        with suppress(OSError):
-            sources.look()
-        time.sleep(LOOK)
 
     async def answered(request: Request, model: type[Parameters], ask: Callable[[Any], Any]) -> Response:
         """The JSON of what `ask` gives, on a thread, or what is wrong."""
@@ -85,13 +73,12 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
             return json_response({"error": str(error)}, 503)
 
     async def listed(request: Request) -> Response:
-        nonlocal looking
-        if looking is None or not looking.is_alive():
-            looking = threading.Thread(target=look, name="shoal-watch-look", daemon=True)
-            looking.start()
-        return await answered(
-            request, Parameters, lambda _: {"runs": [source.brief() for source in sources.all()[:LISTED]]}
-        )
+        def brief(query: Parameters) -> Any:
+            return {"runs": [source.brief() for source in sources.all()[:LISTED]]}
+
+        answer = await answered(request, Parameters, brief)
+        answer.background = BackgroundTask(sources.look)  # once it is sent, on a thread
+        return answer
 
     async def asked(request: Request) -> Response:
         id, what = request.path_params["id"], request.path_params["what"]

@@ -40,22 +40,16 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TaskQuery(Parameters):
-    """Held-out pass@1 of each task, of one node or of their mean."""
-
-    node: str | None = Field(None, max_length=NAME)
-    points: int = Field(200, ge=10, le=POINTS)
-    smooth: int = Field(0, ge=0, le=1000)
-    """Rounds of a trailing mean; a judge's rounds to a point."""
-
-
 class CurveQuery(Parameters):
     """A figure against rounds."""
 
     metric: str = Field(max_length=NAME)
-    by: Literal["node", "mean"] = "node"
+    by: Literal["node", "mean", "task"] = "node"
+    """A curve for each node, of their mean, or for each task: the mean, or that of `node`."""
+    node: str | None = Field(None, max_length=NAME)
     points: int = Field(300, ge=10, le=POINTS)
     smooth: int = Field(0, ge=0, le=1000)
+    """Rounds of a trailing mean; a judge's rounds to a point."""
 
 
 class GraphQuery(Parameters):
@@ -105,7 +99,7 @@ class RowQuery(Parameters):
 class Source:
     """Something to look at. A subclass overrides what it has, and adds those of these methods that its views need:
 
-    curve(CurveQuery), tasks(TaskQuery)        {"series": [{"name": ..., "points": [[round, value], ...]}, ...]}
+    curve(CurveQuery)                          {"series": [{"name": ..., "points": [[round, value], ...]}, ...]}
     story(StoryQuery)                          answers to the same questions over the evaluations
     settings(Parameters)                       the settings of the run
     graph(GraphQuery)                          who learned from whom

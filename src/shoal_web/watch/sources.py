@@ -17,6 +17,8 @@ from shoal_web.watch.source import NAME, MissingError, Source
 
 DEPTH, RUNS, LOOKED = 6, 500, 20_000
 """Of a search for runs: how deep it goes, how many runs it takes, and how many entries of folders it looks at."""
+LOOK = 1.0
+"""Seconds between two looks at the sources, at least."""
 SEARCH = 5.0
 """Seconds between two searches."""
 OPENED = 16
@@ -30,7 +32,8 @@ class Sources:
         self._given, self._folders = list(given), list(folders)
         self._lock = threading.Lock()
         self._runs: dict[Path, FolderSource] = {}
-        self._next = 0.0
+        self._next = self._looked = 0.0
+        self._looking = threading.Lock()
         self._search()
 
     def all(self) -> list[Source]:
@@ -49,7 +52,17 @@ class Sources:
         raise MissingError("there is no such run")
 
     def look(self) -> None:
-        """Has sources look for something new, those of the runs that were opened; searches for other runs."""
+        """Has sources look for something new, those of the runs that were opened; searches for other runs. At most once
+        a second; does nothing while it is at it."""
+        if time.monotonic() < self._looked + LOOK or not self._looking.acquire(blocking=False):
+            return
+        try:
+            self._look()
+        finally:
+            self._looked = time.monotonic()
+            self._looking.release()
+
+    def _look(self) -> None:
         if time.monotonic() >= self._next:
             self._search()
         with self._lock:

@@ -10,11 +10,9 @@ import heapq
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from collections.abc import Mapping
+from statistics import fmean
 from typing import Any, Final
-
-import numpy as np
 
 from shoal.config.display_name import harmless
 from shoal.config.load import make_config
@@ -24,8 +22,8 @@ from shoal.transports.zenoh.session import TransportOptions, options_of
 from shoal.wire.notices import Notice
 from shoal_web.registry import Registry
 from shoal_web.watch.listener import Listener
-from shoal_web.watch.metrics import Course, Curve, binned, points_of, trailing
-from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source, TaskQuery
+from shoal_web.watch.metrics import Course, binned, points_of, trailing
+from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source
 
 POINTS: Final = 400
 """Of a curve; with more, every other one is dropped."""
@@ -37,13 +35,11 @@ EDGES: Final = 400
 """Arrows, at most."""
 DRAWN: Final = 50
 """Nodes with a curve and with arrows of their own: those heard for longest."""
-ELDEST: Final = 12
-"""Nodes over which medians are taken: those heard for longest, so that whoever comes later does not move them."""
 METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
 """Figures of a notice, under the names that they have in runs."""
 ABOUT: Final = (
     "This is the nodes' own word: each reports its own figures and whom it learned from. Nothing proves it, and one "
-    "person can run many nodes; a judge measures. The nodes heard for longest come first, and medians are theirs. "
+    "person can run many nodes; a judge measures. The nodes heard for longest come first. "
     "Curves begin when shoal watch was started. Rollouts are not shown here: a node's folder has its own."
 )
 
@@ -144,37 +140,15 @@ class Heard:
         return {"edges": edges, "more": more}
 
     def curve(self, query: CurveQuery) -> Data:
-        """Against minutes since `start`: of each of those heard for longest, or their median."""
-        eldest = self._registry.all()[: DRAWN if query.by == "node" else ELDEST]
+        """Against minutes since `start`: of each of those heard for longest. Without a mean, which liars would move."""
         width = max((self.last - self.start) / 60 / query.points, 0.05)
-        shown = [
-            (each.name, binned(at, trailing(values, query.smooth), width))
-            for each in eldest
+        series = [
+            {"name": each.name, "points": points_of(*binned(at, trailing(values, query.smooth), width), 2)}
+            for each in self._registry.all()[:DRAWN]
             for at, values in [each.courses.get(query.metric, Course()).curve()]
-            if len(at)
+            if len(at) and query.by == "node"
         ]
-        if query.by == "mean":
-            middle = binned(*_median([each for _, each in shown]), width)
-            shown = [(f"median of {len(shown)} of those heard for longest", middle)]
-        series = [{"name": name, "points": points_of(*each, 2)} for name, each in shown]
         return {"against": "minutes", "series": series}
-
-
-def _median(courses: Sequence[Curve]) -> Curve:
-    """At each time that any node spoke, the median over the last word of each: who speaks often counts once too."""
-    places = np.unique(np.concatenate([at for at, _ in courses])) if courses else np.empty(0)
-    table = np.full((len(courses), len(places)), np.nan)
-    for row, (at, values) in zip(table, courses, strict=True):
-        last = np.searchsorted(at, places, "right") - 1
-        row[last >= 0] = values[last[last >= 0]]
-    return places, np.nanmedian(table, axis=0) if courses else np.empty(0)
-
-
-def medians(lines: Sequence[Data]) -> Data:
-    """Medians over those heard for longest of `Heard.lines`, and over how many nodes they are."""
-    eldest = lines[:ELDEST]
-    figures = {key: [line[key] for line in eldest if line[key] is not None] for key in ("held_out", "reward")}
-    return {"of": len(eldest), **{key: median(values) if values else None for key, values in figures.items()}}
 
 
 class SwarmSource(Source):
@@ -202,15 +176,13 @@ class SwarmSource(Source):
     def summary(self) -> Data:
         with self._lock:
             heard, now = self._heard, time.time()
-            lines = heard.lines(now)
             return {
                 **self.brief(),
                 "views": ("progress", "swarm"),
                 "about": ABOUT,
                 "trouble": self._listener.trouble,
-                "nodes": lines,
+                "nodes": heard.lines(now),
                 "more": heard.more,
-                "median": medians(lines),
                 "notices": heard.notices,
                 "ago": now - heard.last if heard.last else None,
                 "metrics": sorted(METRICS),
@@ -220,10 +192,6 @@ class SwarmSource(Source):
     def curve(self, query: CurveQuery) -> Data:
         with self._lock:
             return self._heard.curve(query)
-
-    def tasks(self, query: TaskQuery) -> Data:
-        """None: notices have no figures by task."""
-        return {"series": []}
 
     def graph(self, query: GraphQuery) -> Data:
         with self._lock:

@@ -30,7 +30,7 @@ from shoal_host.judge.reports import leaderboard_of, rows
 from shoal_host.judge.source import POINTS, JudgeSource
 from shoal_web.serving.guard import Access
 from shoal_web.watch.server import make_app
-from shoal_web.watch.source import BusyError, CurveQuery, Source, TaskQuery
+from shoal_web.watch.source import BusyError, CurveQuery, Source
 from shoal_web.watch.sources import Sources
 
 KEYS = [bytes([at]) * 32 for at in range(8)]
@@ -107,8 +107,8 @@ def test_the_leaderboard_and_curves_are_those_of_the_reports(book: Book) -> None
     assert series["points"] == expected
     nodes = ask(page, f"{at}/curve?metric=pass@1&by=node").json["series"]
     assert {each["name"] for each in nodes} == set(map(name_of, KEYS[:4]))
-    assert [each["name"] for each in ask(page, f"{at}/tasks").json["series"]] == ["gcd", "lcm"]
-    one = ask(page, f"{at}/tasks?node={KEYS[0].hex()}&smooth=60").json["series"]
+    assert [each["name"] for each in ask(page, f"{at}/curve?metric=pass@1&by=task").json["series"]] == ["gcd", "lcm"]
+    one = ask(page, f"{at}/curve?metric=pass@1&by=task&node={KEYS[0].hex()}&smooth=60").json["series"]
     assert [each["points"][0][4] for each in one] == [30, 30]
     ended = ask(page, f"{at}/curve?metric=outcomes&smooth=60").json["series"]
     assert {each["name"]: sum(n for _, n in each["points"]) for each in ended}["lapsed"] == 0
@@ -154,10 +154,12 @@ def test_an_empty_judge(book: Book) -> None:
     source = JudgeSource(book.path.parent)
     assert source.summary()["board"] == []
     assert source.curve(CurveQuery(metric="pass@1"))["series"] == []
-    assert source.tasks(TaskQuery())["series"] == []
+    assert source.curve(CurveQuery(metric="pass@1", by="task"))["series"] == []
 
 
-@pytest.mark.parametrize("what", ["rollouts", "rollout?part=1&row=1", "graph", "curve?metric=reward", "tasks?node=ada"])
+@pytest.mark.parametrize(
+    "what", ["rollouts", "rollout?part=1&row=1", "graph", "curve?metric=reward", "curve?metric=pass@1&by=task&node=ada"]
+)
 def test_what_a_judge_has_not_is_not_there(book: Book, what: str) -> None:
     source = JudgeSource(book.path.parent)
     assert ask(page_of(source), f"/api/runs/{source.id}/{what}").status == 404
@@ -172,7 +174,7 @@ def test_names_of_strangers_are_strings(book: Book) -> None:
     board = ask(page, f"/api/runs/{source.id}/summary")
     assert board.headers["content-type"] == "application/json"
     assert {row["model"] for row in board.json["board"]} == set(names)
-    for what in ("curve?metric=pass@1&by=mean", "curve?metric=pass@1", "tasks"):
+    for what in ("curve?metric=pass@1&by=mean", "curve?metric=pass@1", "curve?metric=pass@1&by=task"):
         series = ask(page, f"/api/runs/{source.id}/{what}").json["series"]
         assert all(len(each["name"]) <= 220 for each in series)
 

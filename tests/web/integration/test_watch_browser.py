@@ -449,7 +449,7 @@ def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -
             expect(page.locator("#swarm table").first).to_contain_text(HOSTILE[0])
             assert is_escaped(page)
             swarm._take(said(ADA.public, 2))
-            expect(page.locator("#figures .figure b").nth(3)).to_have_text("3")
+            expect(page.locator("#figures .figure b").nth(1)).to_have_text("3")
             page.select_option("#run", index=1)
             expect(page.locator("#about")).not_to_be_visible()
             assert views_of(page) == ["Learned", "Progress", "Swarm", "Rollouts", "Machine", "Settings"]

@@ -115,7 +115,7 @@ ATTACKS: dict[str, Callable[[Path], Any]] = {
 ASKED = (
     "summary",
     "curve?metric=reward/local",
-    "tasks",
+    "curve?metric=eval/pass@1&by=task",
     "graph",
     "rollouts",
     "rollouts?text=zzz",

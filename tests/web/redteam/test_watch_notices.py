@@ -132,9 +132,6 @@ def test_liars_neither_fill_memory_nor_hide_those_who_were_there_before() -> Non
         assert all(node["round"] >= 12 for node in summary["nodes"][:HONEST])
         curves = watch.ask("curve?metric=reward/local")["series"]
         assert names <= {each["name"] for each in curves}
-        [middle] = watch.ask("curve?metric=reward/local&by=mean")["series"]
-        assert {value for _, value in middle["points"]} == {0.25}
-        assert summary["median"]["reward"] == 0.25
         assert names <= {edge["node"] for edge in watch.ask("graph")["edges"]}
 
 

@@ -20,12 +20,11 @@ from shoal_web.watch.metrics import Metrics
 pytest.importorskip("duckdb")
 import pyarrow.parquet as pq
 
-from shoal.admission.admission import Reason
 from shoal.runs.tables import ROLLOUTS
 from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.folder import FolderSource
-from shoal_web.watch.nodes import MEANINGS, live_seconds, node_lines, seconds_left, swarm_state
-from shoal_web.watch.source import WHOLE, BusyError, GraphQuery, MissingError, RolloutQuery, RowQuery, TaskQuery
+from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
+from shoal_web.watch.source import WHOLE, BusyError, CurveQuery, GraphQuery, MissingError, RolloutQuery, RowQuery
 from shoal_web.watch.sources import Sources, checked_folders
 from shoal_web.watch.tables import Tables
 
@@ -79,10 +78,10 @@ def test_figures_that_a_round_lacks_leave_gaps(tmp_path: Path) -> None:
     file.write_text(lines(metric(0, "ada", a=1.0), metric(1, "ada", a=None, b=2), metric(2, "ada", b=True, a=3.0)))
     metrics = Metrics(file)
     metrics.look()
-    (series,) = metrics.curve("a", "node", 100)["series"]
+    (series,) = metrics.curve(CurveQuery(metric="a", by="node", points=100))["series"]
     assert series == {"name": "ada", "points": [[0.0, 1.0], [2.0, 3.0]]}
-    assert metrics.curve("b", "node", 100)["series"][0]["points"] == [[1.0, 2.0]]
-    assert metrics.curve("c", "node", 100)["series"] == []
+    assert metrics.curve(CurveQuery(metric="b", by="node", points=100))["series"][0]["points"] == [[1.0, 2.0]]
+    assert metrics.curve(CurveQuery(metric="c", by="node", points=100))["series"] == []
 
 
 def test_curves_are_means_over_rounds_and_nodes(tmp_path: Path) -> None:
@@ -92,9 +91,14 @@ def test_curves_are_means_over_rounds_and_nodes(tmp_path: Path) -> None:
     )
     metrics = Metrics(file)
     metrics.look()
-    curve = metrics.curve("x", "mean", 10)
+    curve = metrics.curve(CurveQuery(metric="x", by="mean", points=10))
     assert curve["series"][0]["points"] == [[10 * b + 4.5, 10 * b + 9.5] for b in range(10)]
-    assert metrics.curve("x", "node", 100, smooth=3)["series"][0]["points"][:4] == [[0, 0], [1, 0.5], [2, 1], [3, 2]]
+    assert metrics.curve(CurveQuery(metric="x", points=100, smooth=3))["series"][0]["points"][:4] == [
+        [0, 0],
+        [1, 0.5],
+        [2, 1],
+        [3, 2],
+    ]
 
 
 @given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([b'{"round": 1, "node": "x"}', b"[" * 3000]))))
@@ -145,7 +149,7 @@ def test_nodes_stand_by_held_out_pass(tmp_path: Path) -> None:
     assert summary["completions"] == 24
     assert summary["tasks"] == ["gcd"]
     assert summary["swarm"] is None
-    assert [each["name"] for each in source.tasks(TaskQuery()).get("series", [])] == ["gcd"]
+    assert [each["name"] for each in source.curve(CurveQuery(metric="eval/pass@1", by="task"))["series"]] == ["gcd"]
     assert source.graph(GraphQuery())["edges"][0] | {"reward": 0} == {
         "maker": "ada", "node": "bob", "peer": True, "rollouts": 5, "live": 5, "reward": 0, "gradient": 0.25,
     }  # fmt: skip
@@ -362,12 +366,3 @@ def test_shares_are_means_over_the_rounds_that_had_a_gradient(tmp_path: Path, mo
         monkeypatch.setattr("shoal_web.watch.learned.EDGES", 2)
         found = source.graph(GraphQuery())
         assert ([each["rollouts"] for each in found["edges"]], found["more"]) == ([3, 2], True)
-
-
-def test_each_reason_of_a_refusal_has_a_meaning() -> None:
-    passed_by = {"size", "repeated", "secret"}  # what a connection drops before admission
-    assert MEANINGS.keys() == {*Reason, *passed_by}
-    refused = {"held out": 2, "__proto__": 1}
-    status = STATUS | {"admission": {"admitted": 0, "refused": refused, "peers": []}, "dropped": {"secret": 1}}
-    meanings = swarm_state(json.dumps(status).encode(), 1e9)["meanings"]
-    assert meanings == {reason: MEANINGS[reason] for reason in ("held out", "secret")}

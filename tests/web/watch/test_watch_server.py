@@ -103,7 +103,7 @@ def test_the_page_and_the_api_answer(app: ASGIApp, folders: Sources) -> None:
     at = f"/api/runs/{runs[0]['id']}"
     assert ask(app, f"{at}/summary").json["completions"] == 24
     assert ask(app, f"{at}/curve?metric=reward/local&by=mean").json["series"][0]["name"] == "mean"
-    assert len(ask(app, f"{at}/tasks").json["series"]) == 1
+    assert len(ask(app, f"{at}/curve?metric=eval/pass@1&by=task").json["series"]) == 1
     assert len(ask(app, f"{at}/graph").json["edges"]) == 1
     row = ask(app, f"{at}/rollouts?text=says&limit=3").json["rollouts"][0]
     assert ask(app, f"{at}/story?node=ada").json["questions"] == []
@@ -210,7 +210,7 @@ def test_a_token_in_the_address_becomes_a_cookie_and_leaves_it(locked: ASGIApp) 
         "curve?metric=" + "x" * 201,
         "summary?x=1",
         "graph?rounds=-1",
-        "tasks?points=1",
+        "curve?metric=x&by=task&points=1",
         "story",
         "story?node=a&question=zz",
         "story?node=" + "x" * 201,
@@ -245,7 +245,14 @@ def test_hostile_texts_leave_as_json(tmp_path: Path) -> None:
     folders = Sources(folders=[hostile_run(tmp_path / "<script>alert(1)<")])
     app = make_app(folders, Access())
     at = f"/api/runs/{folders.all()[0].id}"
-    asked = ["summary", "curve?metric=reward/local", "tasks", "graph", "rollouts?limit=50", "settings"]
+    asked = [
+        "summary",
+        "curve?metric=reward/local",
+        "curve?metric=eval/pass@1&by=task",
+        "graph",
+        "rollouts?limit=50",
+        "settings",
+    ]
     for what in asked:
         answer = ask(app, f"{at}/{what}")
         assert answer.status == 200
@@ -275,7 +282,7 @@ def test_the_page_asks_no_other_host_and_has_no_code_in_it() -> None:
 
 
 def test_an_open_page_has_sources_look_for_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_web.watch.server.LOOK", 0.01)
+    monkeypatch.setattr("shoal_web.watch.sources.LOOK", 0.0)
     monkeypatch.setattr("shoal_web.watch.sources.SEARCH", 0.01)
     with closing(Sources(folders=[tmp_path])) as sources:
         page = make_app(sources, Access())

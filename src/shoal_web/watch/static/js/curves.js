@@ -4,14 +4,14 @@ import { axis, colour, DASHES, distinct, legend, tooltip, variable } from "./cha
 import { fixed } from "./dom.js";
 import { ask } from "./net.js";
 
-/** Curves of a figure: the mean of the nodes bold above each node's own, and `bases`, other figures drawn as dashed lines. */
+/** Curves of a figure: the mean of the nodes, if there is one, bold above each node's own, and `bases`, other figures drawn as dashed lines. */
 export async function askSpread(id, metric, smooth = 0, bases = []) {
   const one = (by, metric, smooth) => ask(`runs/${id}/curve`, { metric, by, smooth });
   const [nodes, mean, ...lines] = await Promise.all([one("node", metric, smooth), one("mean", metric, smooth), ...bases.map(([key]) => one("mean", key, 0))]);
-  const many = nodes.series.length > 1;
-  const bold = (nodes.series.length ? mean.series : []).map((each) => ({ ...each, name: !many ? nodes.series[0].name : each.name === "mean" ? "mean of the nodes" : each.name, look: "bold" }));
+  const many = nodes.series.length > 1, own = mean.series.length ? "faint" : "";
+  const bold = many ? mean.series.map((each) => ({ ...each, name: "mean of the nodes", look: "bold" })) : nodes.series.map((each) => ({ ...each, look: "bold" }));
   const dashed = lines.flatMap(({ series }, at) => series.map((each) => ({ ...each, name: bases[at][1], look: "base" })));
-  return { against: nodes.against ?? "rounds", series: [...(many ? nodes.series.map((each) => ({ ...each, look: "faint" })) : []), ...dashed, ...bold] };
+  return { against: nodes.against ?? "rounds", series: [...(many ? nodes.series.map((each) => ({ ...each, look: own })) : []), ...dashed, ...bold] };
 }
 
 /** How a curve of a kind is drawn. */

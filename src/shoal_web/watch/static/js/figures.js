@@ -13,11 +13,9 @@ const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / value
 
 /** Of a live swarm, by its nodes' own word. */
 function heardFigures(summary) {
-  const { of, held_out: passed, reward } = summary.median, those = `median of the ${of} nodes heard for longest, by their own word`;
   const count = whole(summary.nodes.length + summary.more) + (summary.more ? "+" : "");
   return [
     [count, summary.nodes.length === 1 && !summary.more ? "node heard" : "nodes heard"],
-    [percent(passed), `pass@1, ${those}`], [fixed(reward, 3), `local reward, ${those}`],
     [whole(summary.notices), "rounds reported"], [summary.ago === null ? "–" : span(summary.ago), "since the last"],
   ];
 }

@@ -54,7 +54,7 @@ export class Judge {
     this.choices(summary.board);
     const smooth = this.width;
     const [curves, tasks, outcomes] = await Promise.all([
-      ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth }), ask(`runs/${id}/tasks`, { node: this.node, smooth }),
+      ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth }), ask(`runs/${id}/curve`, { metric: "pass@1", by: "task", node: this.node, smooth }),
       ask(`runs/${id}/curve`, { metric: "outcomes", smooth }),
     ]);
     drawCurves(this.curves, curves.series, { share: true, what: "pass@1", empty: "no question has ended yet" });

@@ -42,7 +42,7 @@ export class Progress {
     };
     const [heldOut, reward, tasks, other, graph] = await Promise.all([
       curve("eval/pass@1", 0, summary.kind === "swarm" ? [] : BASES), curve("reward/local", this.smooth),
-      ask(`runs/${id}/tasks`, { node: this.node }), curve(this.metric, this.smooth), ask(`runs/${id}/graph`).catch(() => ({ edges: [] })), // a leaderboard without them is as good
+      ask(`runs/${id}/curve`, { metric: "eval/pass@1", by: "task", node: this.node, points: 200 }), curve(this.metric, this.smooth), ask(`runs/${id}/graph`).catch(() => ({ edges: [] })), // a leaderboard without them is as good
     ]);
     this.leaderboard(summary, graph.edges.filter((edge) => edge.peer));
     this.heldOut.note.textContent = heldOutNote(heldOut.series);

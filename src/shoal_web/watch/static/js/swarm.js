@@ -101,15 +101,14 @@ export class Swarm {
     this.graph.element.classList.toggle("wide", quiet && !swarm);
     const parts = quiet ? [] : [listing("Refusals by node", "Peers' rollouts refused so far; the share of peers' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
     if (swarm) {
-      const meanings = new Map(Object.entries(swarm.meanings));
       const times = new Map();
       for (const [reason, count] of [swarm.admission.refused, swarm.dropped].flatMap(Object.entries)) times.set(reason, (times.get(reason) ?? 0) + count);
       const reasons = [...times];
       const by = [
-        { title: "reason", get: ([reason]) => cut(reason) }, { title: "meaning", get: ([reason]) => meanings.get(reason) ?? "" },
+        { title: "reason", get: ([reason]) => cut(reason) },
         { title: "times", number: true, get: ([, count]) => whole(count) },
       ];
-      parts.unshift(reasons.length ? listing("Refusals by reason", "Why messages of other nodes were refused.", by, reasons) : h("p", { class: "note" }, "No message was refused."));
+      parts.unshift(reasons.length ? listing("Refusals by reason", "Why messages of other nodes were refused (docs/concepts/security.md).", by, reasons) : h("p", { class: "note" }, "No message was refused."));
     }
     fill(this.defence, parts.flat());
   }
