@@ -352,7 +352,7 @@ def test_a_signal_ends_it_quietly_while_a_page_is_open(tmp_path: Path, number: s
     [
         (["absent"], "absent is not a folder"),
         (["--judge", "absent"], "no records in absent"),
-        (["--judge", "ftp://x"], "is no judge"),
+        (["--judge", "ftp://x"], "no records in"),
         (["--swarm", "a reef"], "letters"),
         (["--swarm", "reef", "nowhere"], "no endpoint"),
         (["--secret-file", "x"], "--swarm"),
