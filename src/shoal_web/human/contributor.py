@@ -40,7 +40,6 @@ from shoal.untrusted import encodable
 from shoal.wire.notices import Notice
 from shoal.wire.rollouts import Kind
 from shoal_web.human.journal import Entry, Journal, Learned
-from shoal_web.human.recommended import LAST, NEEDED, RECOMMENDED, Figures, choose
 from shoal_web.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -48,18 +47,16 @@ OPEN_QUESTIONS: Final = 64
 """Questions that may wait for an answer; new ones replace the oldest."""
 TRIES: Final = 8
 """Rounds that are skipped for a question that was not asked before."""
-AGAIN: Final = 900.0
-"""Seconds for which answers are sent again after a restart, to those who were not there; others know a replay."""
 EVERY: Final = 0.5
 """Seconds between two looks at what came in."""
 MIXING: Final = 30.0
 """Seconds that count as a round for the choice of neighbours."""
 HEARD: Final = 64
-"""Others' completions of a task that count as their success."""
-
-
-class UnfitError(ValueError):
-    """Answers that no node would admit. The message says why, to the one who wrote them."""
+"""Others' rollouts of a task that count as their success."""
+NEEDED: Final = "needed"
+"""In place of a task: rather one that nodes seldom solve, since there a right answer differs most from theirs."""
+LEAST: Final = 0.05
+"""How much a task is needed that nodes always solve."""
 
 
 class Contributor:
@@ -94,42 +91,38 @@ class Contributor:
             self.member = stack.enter_context(closing(made))
             self._stack = stack.pop_all()
         self.member.admission.differing = Differing(self.tasks.identities)
-        again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
-        self.member.share([self._rollout(entry) for entry in reversed(again)])
         self._closed = threading.Event()
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._collect, self._warm)]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._collect, daemon=True)
+        self._thread.start()
 
-    def ask(self, want: str = RECOMMENDED, n: int = 1, fresh: bool = False) -> list[Entry]:
-        """`n` questions to answer: first those that wait already and are what is wanted (`recommended`, `needed` or a
-        task's label), then new ones. `fresh`: only new ones. Raises `LookupError` for an unknown task."""
+    def ask(self, want: str = NEEDED, n: int = 1, fresh: bool = False) -> list[Entry]:
+        """`n` questions to answer: first those that wait already and are what is wanted (`NEEDED` or a task's label),
+        then new ones. `fresh`: only new ones. Raises `LookupError` for an unknown task."""
         if not 1 <= n <= OPEN_QUESTIONS:
             raise ValueError(f"ask for 1 to {OPEN_QUESTIONS} questions, not {n}")
-        if want not in (RECOMMENDED, NEEDED, *self._made):
+        if want not in (NEEDED, *self._made):
             raise LookupError(f"no task '{want}'; there are {', '.join(self._made)}")
         with self._lock:
             waiting = [entry for entry in self.journal.open() if entry.task in self._made]
             found = [] if fresh else [entry for entry in waiting if want not in self._made or entry.task == want][:n]
             for entry in waiting[: max(0, len(waiting) + n - len(found) - OPEN_QUESTIONS)]:
                 if entry not in found:
-                    self.journal.skip(entry.round, entry.slot)
-            figures = self.figures()
+                    self.journal.settle(entry.round, entry.slot)
             while len(found) < n:
-                found.append(self._draw(choose(figures, want, self._random)))
+                found.append(self._draw(self._needed() if want == NEEDED else want))
             return found
 
     def answer(self, round: int, slot: int, texts: Sequence[str]) -> Entry:
         """Scores answers to a question that waits, keeps them in the journal and shares them.
 
-        Raises `LookupError` where none waits, `UnfitError` for what nobody would admit."""
+        Raises `LookupError` where none waits, `ValueError` for what nobody would admit."""
         here = (one for one in self.journal.open() if (one.round, one.slot) == (round, slot) and one.task in self._made)
         entry = next(here, None)
         if entry is None:
             raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
         answers = self._checked(entry, texts)
         [rewards] = self._verifier.score([(entry.question.id, answers)])
-        entry = self.journal.answer(round, slot, answers, rewards)
+        entry = self.journal.settle(round, slot, answers, rewards)
         self.member.share([self._rollout(entry)])
         return entry
 
@@ -139,21 +132,20 @@ class Contributor:
         task = self._made.get(entry.task)
         return right_answer(task, entry.question.id) if task and entry.state == "answered" else None
 
-    def figures(self) -> list[Figures]:
-        """What is known of each task: own success, and peers'."""
+    def success(self) -> dict[str, float | None]:
+        """The mean reward of peers' latest rollouts by task; None where none came in."""
         with self._lock:
-            known = []
-            for label, weight in zip(self.tasks.labels, self.tasks.weights, strict=True):
-                own, others = self.journal.rewards(label, LAST), self._heard[label]
-                success, heard = (fmean(own) if own else None), (fmean(others) if others else None)
-                known.append(Figures(label, weight, len(own), success, heard))
-            return known
+            return {label: fmean(heard) if heard else None for label, heard in self._heard.items()}
 
     def close(self) -> None:
         self._closed.set()
-        for thread in self._threads:
-            thread.join()  # `_warm` would start the verifier's process again
+        self._thread.join()
         self._stack.close()
+
+    def _needed(self) -> str:
+        need = [max(LEAST, 1 - (0.5 if share is None else share)) for share in self.success().values()]
+        weights = [weight * needed for weight, needed in zip(self.tasks.weights, need, strict=True)]
+        return self._random.choices(self.tasks.labels, weights)[0]
 
     def _draw(self, label: str) -> Entry:
         """A new question of the task, which every node can derive from this key, the round and slot 0."""
@@ -173,20 +165,20 @@ class Contributor:
         """The completions to send, in the form from which the task takes its answer."""
         most = self.config.policy.num_generations
         if not 1 <= len(texts) <= most:
-            raise UnfitError(f"give from 1 to {most} answers")
+            raise ValueError(f"give from 1 to {most} answers")
         if not all(text.strip() for text in texts):
-            raise UnfitError("an answer is empty")
+            raise ValueError("an answer is empty")
         form = self.specs[entry.task].answer
         try:
             answers = [text if extract(text, form) is not None else in_form(text.strip(), form) for text in texts]
         except ValueError:
-            raise UnfitError(f"an answer is not in the form {form}") from None
+            raise ValueError(f"an answer is not in the form {form}") from None
         longest = self.member.admission.limits.max_characters
         for text in answers:
             if len(text) > longest:
-                raise UnfitError(f"an answer has {len(text)} characters, and {longest} are the most that nodes take")
+                raise ValueError(f"an answer has {len(text)} characters, and {longest} are the most that nodes take")
             if encodable(text) != text:
-                raise UnfitError("an answer is not valid Unicode")
+                raise ValueError("an answer is not valid Unicode")
         return answers
 
     def _rollout(self, entry: Entry) -> Rollout:
@@ -196,6 +188,8 @@ class Contributor:
 
     def _collect(self) -> None:
         """Takes in peers' rollouts."""
+        with suppress(UserError):  # starts the process that scores, so that the first answer does not wait for it
+            self._verifier.score([(self._question(self.tasks.labels[0], 0).id, [""])])
         mixed = time.monotonic()
         while not self._closed.wait(EVERY):
             try:
@@ -228,10 +222,3 @@ class Contributor:
             self.journal.learned(lessons)
         except sqlite3.Error:
             logger.exception("keeping who learned")
-
-    def _warm(self) -> None:
-        """Starts the process that scores, so that the first answer does not wait for it."""
-        with suppress(UserError):
-            question = self._question(self.tasks.labels[0], 0)
-            if not self._closed.is_set():
-                self._verifier.score([(question.id, [""])])

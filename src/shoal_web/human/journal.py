@@ -3,7 +3,7 @@
     with closing(Journal(folder / "lagoon.sqlite")) as journal:
         round = journal.reserve()                          # on disk before anybody sees the question
         journal.offer(Entry(round, 0, "gcd", question))
-        journal.answer(round, 0, ["6"], [1.0])
+        journal.settle(round, 0, ["6"], [1.0])
 
 A question of a swarm is bound to its (round, slot); nodes drop a second message with the same one as a replay. So no
 round is given twice, whatever happens: it is on disk before it is used, and a new journal starts at the seconds since
@@ -22,7 +22,6 @@ import msgspec
 from shoal.errors import UserError
 from shoal.rollout import Question
 
-VERSION: Final = 1
 MOST_LEARNERS: Final = 64
 """Nodes that are kept of each answer, the first."""
 SCHEMA: Final = """
@@ -57,9 +56,8 @@ class Entry(msgspec.Struct, frozen=True):
     answers: tuple[str, ...] = ()
     rewards: tuple[float, ...] = ()
     """One for each answer, by the own verifier."""
-    offered: float = 0.0
     answered: float | None = None
-    """Seconds since 1970, both."""
+    """Seconds since 1970."""
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -93,17 +91,12 @@ class Journal:
             self._db.execute("BEGIN EXCLUSIVE")  # from now on no other process has it
             for statement in SCHEMA.split(";"):
                 self._db.execute(statement)
-            self._db.execute("INSERT OR IGNORE INTO numbers VALUES ('version', ?)", (VERSION,))
             self._db.execute("INSERT OR IGNORE INTO numbers VALUES ('round', ?)", (int(clock()),))
             self._db.execute("COMMIT")
-            [[version]] = self._do("SELECT value FROM numbers WHERE name = 'version'")
         except (sqlite3.Error, OSError) as error:
             if "locked" in str(error):
                 raise UserError(f"another `shoal human` has {path}: end it, or choose another --home") from None
             raise UserError(f"cannot use {path}: {error}") from error
-        if version > VERSION:
-            self.close()
-            raise UserError(f"{path} was written by a later version of shoal")
 
     def close(self) -> None:
         with self._lock:
@@ -115,41 +108,35 @@ class Journal:
 
     def offer(self, entry: Entry) -> Entry:
         """Records that a question is asked."""
-        entry = msgspec.structs.replace(entry, offered=self._clock())
         values = (entry.round, entry.slot, entry.task, entry.question.hash, msgspec.json.encode(entry.question))
-        self._do("INSERT INTO questions VALUES (?, ?, ?, ?, ?, 'open', '[]', '[]', ?, NULL)", *values, entry.offered)
+        self._do("INSERT INTO questions VALUES (?, ?, ?, ?, ?, 'open', '[]', '[]', ?, NULL)", *values, self._clock())
         return entry
 
-    def answer(self, round: int, slot: int, answers: Sequence[str], rewards: Sequence[float]) -> Entry:
-        """Records answers to an open question. Raises `LookupError` where it is not open."""
-        return self._settle(round, slot, "answered", answers, rewards)
-
-    def skip(self, round: int, slot: int) -> None:
-        """Records that a question will not be answered. Raises as `answer` does."""
-        self._settle(round, slot, "skipped", (), ())
+    def settle(self, round: int, slot: int, answers: Sequence[str] = (), rewards: Sequence[float] = ()) -> Entry:
+        """Records the answers to an open question, or without answers that it is skipped. Raises `LookupError` where it
+        is not open."""
+        texts = (msgspec.json.encode(list(each)).decode() for each in (answers, rewards))
+        done = self._do(
+            "UPDATE questions SET state = ?, answers = ?, rewards = ?, answered = ?"
+            " WHERE round = ? AND slot = ? AND state = 'open' RETURNING *",
+            *("answered" if answers else "skipped", *texts, self._clock(), round, slot),
+        )
+        if not done:
+            raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
+        return _entry(done[0])
 
     def open(self) -> list[Entry]:
         """Questions that wait for an answer, oldest first."""
         return list(map(_entry, self._do("SELECT * FROM questions WHERE state = 'open' ORDER BY round, slot")))
 
-    def answered(self, limit: int = 50, before: int = 2**62, since: float = 0.0) -> list[Entry]:
-        """Answered questions, the newest first: in rounds below `before`, and after the time `since`."""
-        sql = "state = 'answered' AND round < ? AND answered >= ? ORDER BY round DESC, slot DESC LIMIT ?"
-        rows = self._do(f"SELECT * FROM questions WHERE {sql}", before, since, limit)
-        return list(map(_entry, rows))
+    def answered(self, limit: int = 50, before: int = 2**62) -> list[Entry]:
+        """Answered questions, the newest first, in rounds below `before`."""
+        sql = "state = 'answered' AND round < ? ORDER BY round DESC, slot DESC LIMIT ?"
+        return list(map(_entry, self._do(f"SELECT * FROM questions WHERE {sql}", before, limit)))
 
     def asked(self, hash: str) -> bool:
         """Whether a question of this text was asked before."""
         return bool(self._do("SELECT 1 FROM questions WHERE hash = ? LIMIT 1", hash))
-
-    def rewards(self, task: str, last: int) -> list[float]:
-        """The mean rewards of the last answers to questions of `task`, the newest first."""
-        rows = self._do(
-            "SELECT (SELECT AVG(value) FROM json_each(rewards)) FROM questions"
-            " WHERE state = 'answered' AND task = ? ORDER BY round DESC LIMIT ?",
-            *(task, last),
-        )
-        return [mean for (mean,) in rows if mean is not None]
 
     def totals(self) -> dict[str, float]:
         """How many were answered, the sum of their mean rewards, how many taught some node, and how many nodes."""
@@ -180,22 +167,6 @@ class Journal:
         rows = self._do("SELECT * FROM lessons WHERE number > ? ORDER BY number LIMIT ?", after, limit)
         return [Learned(*row) for row in rows]
 
-    def lessons_of(self, entry: Entry) -> list[Learned]:
-        """Who learned from this answer."""
-        sql = "SELECT * FROM lessons WHERE round = ? AND slot = ? ORDER BY number LIMIT ?"
-        return [Learned(*row) for row in self._do(sql, entry.round, entry.slot, MOST_LEARNERS)]
-
-    def _settle(self, round: int, slot: int, state: State, answers: Sequence[str], rewards: Sequence[float]) -> Entry:
-        texts = (msgspec.json.encode(list(each)).decode() for each in (answers, rewards))
-        done = self._do(
-            "UPDATE questions SET state = ?, answers = ?, rewards = ?, answered = ?"
-            " WHERE round = ? AND slot = ? AND state = 'open' RETURNING *",
-            *(state, *texts, self._clock(), round, slot),
-        )
-        if not done:
-            raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
-        return _entry(done[0])
-
     def _do(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows of a statement. What it changes is on disk when this returns."""
         with self._lock:
@@ -203,7 +174,7 @@ class Journal:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    round, slot, task, _, question, state, answers, rewards, *times = row
+    round, slot, task, _, question, state, answers, rewards, _, answered = row
     made = msgspec.json.decode(question, type=Question)
     texts, scores = (tuple(msgspec.json.decode(each)) for each in (answers, rewards))
-    return Entry(round, slot, task, made, state, texts, tuple(map(float, scores)), *times)
+    return Entry(round, slot, task, made, state, texts, tuple(map(float, scores)), answered)

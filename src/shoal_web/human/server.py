@@ -1,21 +1,22 @@
 """The page on which a person answers, and the same for programs as JSON (docs/guides/human.md).
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
-POST /api/question               {"want": "recommended", "n": 1}  ->  questions that wait for an answer
+POST /api/question               {"want": "needed", "n": 1}  ->  questions that wait for an answer
 POST /api/answer                 {"round": 17, "slot": 0, "answers": ["6"]}  ->  rewards
 POST /api/skip                   {"round": 17, "slot": 0}
-GET  /api/journal?limit=&before= answers, their rewards, and who learned from them
+GET  /api/journal?limit=&before= answers and their rewards
 GET  /api/lessons?after=         who learned from them since
 
 A GET changes nothing.
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import msgspec
+from pydantic import ConfigDict, Field, ValidationError, validate_call
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -28,9 +29,8 @@ from shoal.errors import UserError
 from shoal.rollout import Question
 from shoal.tasks.pictures import data_address
 from shoal.untrusted import UNDECODABLE
-from shoal_web.human.contributor import Contributor
-from shoal_web.human.journal import Entry, Learned
-from shoal_web.human.recommended import RECOMMENDED
+from shoal_web.human.contributor import NEEDED, Contributor
+from shoal_web.human.journal import Entry
 from shoal_web.serving.guard import MOST_BYTES, Access, PostGuard
 from shoal_web.serving.pages import application, json_response, read_body
 
@@ -40,74 +40,32 @@ BODY_SECONDS: Final = 20.0
 """For a post to arrive, from a phone too."""
 PICTURE_WIDTH: Final = 256
 """Pixels of a question's picture on the page, about."""
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
 Data = dict[str, Any]
-
-
-class Posted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """`{}`, or more."""
-
-
-class Place(Posted):
-    """Which question."""
-
-    round: Count
-    slot: Count = 0
-
-
-class Wanted(Posted):
-    """Which questions."""
-
-    want: str = RECOMMENDED
-    n: int = 1
-    fresh: bool = False
-
-
-class Answers(Place, kw_only=True):
-    """Completions of a question that waits."""
-
-    answers: list[str]
-
-
-class Page(Posted):
-    """Entries of the journal, in rounds below `before`."""
-
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
-    before: Count = 2**53
-
-
-class Since(Posted):
-    """What came after the number `after`."""
-
-    after: Count = 0
-
-
-T = TypeVar("T", bound=Posted)
 
 
 def make_app(one: Contributor, access: Access) -> PostGuard:
     """The page and the API of a contributor, behind its guard."""
 
-    def state(given: Posted) -> Data:
+    def state() -> Data:
         return {"word": guard.word, **_state(one)}
 
-    def question(given: Wanted) -> Data:
-        return {"questions": [_question(one, entry) for entry in one.ask(given.want, given.n, given.fresh)]}
+    def question(want: str = NEEDED, n: int = 1, fresh: bool = False) -> Data:
+        return {"questions": [_question(one, entry) for entry in one.ask(want, n, fresh)]}
 
-    def answer(given: Answers) -> Data:
-        return _entry(one, one.answer(given.round, given.slot, given.answers))
+    def answer(round: Count, answers: list[str], slot: Count = 0) -> Data:
+        return _entry(one, one.answer(round, slot, answers))
 
-    def skip(given: Place) -> Data:
-        one.journal.skip(given.round, given.slot)
+    def skip(round: Count, slot: Count = 0) -> Data:
+        one.journal.settle(round, slot)
         return {}
 
-    def journal(given: Page) -> Data:
-        entries = one.journal.answered(given.limit, given.before)
-        return {"entries": [_entry(one, entry, one.journal.lessons_of(entry)) for entry in entries]}
+    def journal(limit: Annotated[int, Field(ge=1, le=200)] = 50, before: Count = 2**53) -> Data:
+        return {"entries": [_entry(one, entry) for entry in one.journal.answered(limit, before)]}
 
-    def lessons(given: Since) -> Data:
-        found = one.journal.lessons(given.after)
-        return {"lessons": found, "last": found[-1].number if found else given.after}
+    def lessons(after: Count = 0) -> Data:
+        found = one.journal.lessons(after)
+        return {"lessons": found, "last": found[-1].number if found else after}
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -117,12 +75,12 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         return json_response({"error": str(error)}, 503)
 
     api = [
-        _route("/api/state", Posted, state, "GET"),
-        _route("/api/question", Wanted, question),
-        _route("/api/answer", Answers, answer),
-        _route("/api/skip", Place, skip),
-        _route("/api/journal", Page, journal, "GET"),
-        _route("/api/lessons", Since, lessons, "GET"),
+        _route("/api/state", state, "GET"),
+        _route("/api/question", question),
+        _route("/api/answer", answer),
+        _route("/api/skip", skip),
+        _route("/api/journal", journal, "GET"),
+        _route("/api/lessons", lessons, "GET"),
     ]
     # A full disk, or a process that scores and does not start: the same may work later.
     handlers = {HTTPException: refused, sqlite3.Error: unable, UserError: unable}
@@ -130,18 +88,21 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
     return guard
 
 
-def _route(path: str, kind: type[T], work: Callable[[T], Data], method: str = "POST") -> Route:
-    """Passes what is posted, or the parameters of a GET, to `work`."""
+def _route(path: str, work: Callable[..., Data], method: str = "POST") -> Route:
+    """Passes what is posted, or the parameters of a GET, to the arguments of `work`, if they are what these say."""
+    checked = validate_call(config=ConfigDict(strict=method == "POST"))(work)
 
     async def endpoint(request: Request) -> Response:
         try:
+            given: Data = dict(request.query_params)
             if method == "POST":
-                given = msgspec.json.decode(await read_body(request, MOST_BYTES, BODY_SECONDS), type=kind)
-            else:
-                given = msgspec.convert(dict(request.query_params), kind, strict=False)
-            return json_response(await run_in_threadpool(work, given))
+                given = msgspec.json.decode(await read_body(request, MOST_BYTES, BODY_SECONDS), type=Data)
+            return json_response(await run_in_threadpool(lambda: checked(**given)))
         except ClientDisconnect:
             return Response(status_code=400)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise HTTPException(400, f"the request is wrong: {fault['loc'][-1]}: {fault['msg']}") from None
         except UNDECODABLE as error:
             raise HTTPException(400, f"the request is wrong: {error}") from None
         except LookupError as error:
@@ -161,7 +122,7 @@ def _state(one: Contributor) -> Data:
         "swarm": one.swarm,
         **{name: status[name] for name in ("private", "links", "peers", "silo")},
         "note": status["note"].removesuffix("; training goes on").removeprefix("alone: "),
-        "tasks": one.figures(),
+        "tasks": [{"label": label, "others": success} for label, success in one.success().items()],
         "totals": one.journal.totals(),
         "most": min(8, one.config.policy.num_generations),
         "longest": one.member.admission.limits.max_characters,
@@ -179,18 +140,15 @@ def _pictures(question: Question) -> list[str]:
 
 def _question(one: Contributor, entry: Entry) -> Data:
     form = one.specs[entry.task].answer
-    tagged = form in ("tag", "boxed")
     return {
         **_asked(entry),
         "prompt": msgspec.to_builtins(entry.question.prompt),
-        "tagged": tagged,
-        "marks": in_form("|", form).split("|") if tagged else None,  # around the answer, after any reasoning
+        "marks": in_form("|", form).split("|") if form in ("tag", "boxed") else None,  # around the answer
         "longest": one.member.admission.limits.max_characters,
     }
 
 
-def _entry(one: Contributor, entry: Entry, lessons: Sequence[Learned] = ()) -> Data:
+def _entry(one: Contributor, entry: Entry) -> Data:
+    answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered}
     right = one.right_answer(entry)
-    bare = entry.task in one.specs and one.specs[entry.task].answer == "whole"  # nothing else may stand in an answer
-    answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered, "bare": bare}
-    return {**_asked(entry), **answered, "right": right and right[:LONGEST_RIGHT], "lessons": lessons}
+    return {**_asked(entry), **answered, "right": right and right[:LONGEST_RIGHT]}

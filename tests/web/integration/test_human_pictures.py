@@ -46,8 +46,8 @@ SCREENS = {"desktop": DESKTOP, "phone": PHONE}
 
 NAMES = ("amber-otter-03af", "quiet-heron-91c2")
 TASKS = [
-    {"label": "spell_backward", "answered": 12, "success": 0.75, "others": 0.4},
-    {"label": "chain_sum", "answered": 0, "success": None, "others": 0.9},
+    {"label": "spell_backward", "others": 0.4},
+    {"label": "chain_sum", "others": 0.9},
 ]
 STATE = {
     "word": "w", "name": "brave-lark-77d0", "id": "ab" * 32, "kind": "human", "swarm": "reef", "private": False,
@@ -63,15 +63,15 @@ LESSONS = [
 
 
 def entry(round: int, answers: list[str], rewards: list[float], right: str | None = "nretnal") -> dict[str, Any]:
-    about = {"answers": answers, "rewards": rewards, "answered": NOW - 60, "right": right, "lessons": []}
-    return {**QUESTION, "round": round, "bare": True, **about}
+    about = {"answers": answers, "rewards": rewards, "answered": NOW - 60, "right": right}
+    return {**QUESTION, "round": round, **about}
 
 
 WRONG = entry(9, ["nretnel"], [0.0])
 JOURNAL = [entry(8, ["nretnal", "lantern"], [1.0, 0.0]), entry(7, ["no idea"], [0.0])]
 SAID: dict[str, Any] = {
     "state": STATE,
-    "question": {"questions": [{**QUESTION, "prompt": [], "tagged": False, "longest": 256}]},
+    "question": {"questions": [{**QUESTION, "prompt": [], "marks": None, "longest": 256}]},
     "answer": WRONG,
     "journal": {"entries": JOURNAL},
 }
@@ -155,29 +155,6 @@ def test_a_view_looks_as_it_did(view: str, screen: str, browser: Any) -> None:
     kept = image.open(file).convert("RGB")
     assert shown.size == kept.size
     assert differing(shown, kept) <= SHARE
-
-
-@pytest.mark.parametrize(
-    ("said", "bare", "told"),
-    [
-        *(("It is nretnal.", True, True), ("nretnel", True, False), ("nretnalo", True, False)),
-        *(("-nretnal", True, False), ("nretnal.5", True, False), ("2/nretnal", True, False)),
-        ("Not nretnal.\n<answer>lantern</answer>", False, False),
-    ],
-)
-def test_a_right_answer_among_other_words_is_told(browser: Any, said: str, bare: bool, told: bool) -> None:
-    tab = browser.new_page()
-    tab.route("http://shoal.test/**", serve)
-    wrong = entry(9, [said], [0.0]) | {"bare": bare}
-    tab.route("http://shoal.test/api/answer", lambda route: route.fulfill(json=wrong))
-    tab.goto("http://shoal.test/")
-    tab.wait_for_selector("textarea")
-    answered(tab)
-    assert tab.locator(".right", has_text="nretnal").count() == 1
-    assert tab.locator(".right", has_text="Only the bare answer counts").count() == told
-    if folder := os.environ.get("SHOAL_LOOK"):
-        tab.screenshot(path=f"{folder}/human-{told}.png")
-    tab.close()
 
 
 def test_a_lost_brace_is_seen(browser: Any) -> None:

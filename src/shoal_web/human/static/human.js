@@ -6,7 +6,7 @@ let word = ""; // what posts must show
 let state = null;
 let view = "";
 let last = 0; // the number of the last lesson that is shown
-let want = kept() || "recommended";
+let want = kept() || "needed";
 const lessonsOf = new Map(); // "round/slot" -> lessons about it
 const tasks = new Map(); // "round/slot" -> what the feed calls it
 
@@ -88,8 +88,8 @@ let settled = null; // the question with its answers and rewards, once it has th
 async function showAnswer(fresh = false) {
   if (!asked || fresh) {
     settled = null;
-    const known = ["recommended", "needed", ...state.tasks.map((task) => task.label)];
-    if (!known.includes(want)) want = "recommended"; // kept by the page of another swarm
+    const known = ["needed", ...state.tasks.map((task) => task.label)];
+    if (!known.includes(want)) want = "needed"; // kept by the page of another swarm
     asked = (await ask("/api/question", { want })).questions[0];
     tasks.set(key(asked), asked.task);
   }
@@ -108,7 +108,7 @@ const skipped = (question) => stillWaits(() => ask("/api/skip", { round: questio
 
 function chooser() {
   const select = el("select", { id: "want", title: "Which questions you get" });
-  select.append(el("option", { value: "recommended" }, "recommended for me"), el("option", { value: "needed" }, "what nodes need"));
+  select.append(el("option", { value: "needed" }, "what nodes need"));
   const group = el("optgroup", { label: "one task" });
   for (const task of state.tasks) {
     group.append(el("option", { value: task.label }, spoken(task.label)));
@@ -138,11 +138,8 @@ function questionText(text) {
 }
 
 function facts(label) {
-  const task = state.tasks.find((each) => each.label === label) || {};
-  const others = task.others === null || task.others === undefined ? null : `nodes solve ${percent(task.others)} of these lately`;
-  const own = task.answered ? `you ${others ? "" : "solve "}${percent(task.success)}${others ? "" : " of these"}` : null;
-  const text = [others, own].filter(Boolean).join(", ");
-  return text ? el("p", { className: "facts" }, `${text[0].toUpperCase()}${text.slice(1)}.`) : null;
+  const others = state.tasks.find((each) => each.label === label)?.others ?? null;
+  return others === null ? null : el("p", { className: "facts" }, `Nodes solve ${percent(others)} of these lately.`);
 }
 
 function field(label, attributes = {}) {
@@ -163,7 +160,7 @@ function drawAnswer() {
   if (settled) { card.append(outcome(settled)); return; }
 
   const fields = el("div");
-  const reasoning = question.tagged ? field("Your reasoning (nodes learn from it too; optional)", { name: "reasoning" }) : null;
+  const reasoning = question.marks ? field("Your reasoning (nodes learn from it too; optional)", { name: "reasoning" }) : null;
   const add = () => {
     const count = fields.childElementCount;
     const label = count ? `Another answer (${count + 1})` : "Your answer";
@@ -226,18 +223,14 @@ function chips(entry) {
   }, `${right(entry.rewards[number]) ? "✓" : "✗"} ${text}`)));
 }
 
-// 11 does not stand in -11, 1.11, 11.5 or 2/11.
-const hasWords = (text, words) => new RegExp(`(?<![\\p{L}\\p{N}−-])(?<![\\p{L}\\p{N}][.,/])${words.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")}(?![.,/-]?[\\p{L}\\p{N}])`, "u").test(text);
-
 // The right answer, after one's own and where none of those is right.
 function rightAnswer(entry) {
   if (!entry.right || entry.rewards.some(right)) return null;
-  return el("div", { className: "right" }, el("span", {}, "The right answer"), el("p", {}, entry.right),
-    entry.bare && entry.answers.some((text) => hasWords(text, entry.right)) ? el("span", {}, "You wrote it among other words. Only the bare answer counts.") : null);
+  return el("div", { className: "right" }, el("span", {}, "The right answer"), el("p", {}, entry.right));
 }
 
 function learners(entry) {
-  const lessons = lessonsOf.get(key(entry)) || entry.lessons || [];
+  const lessons = lessonsOf.get(key(entry)) || [];
   const names = [...new Map(lessons.map((one) => [one.node, one])).values()];
   const line = el("p", { className: "learners" });
   const first = entry.rewards.some(right) ? "Learned from by " : "Learned from, as what not to do, by ";
