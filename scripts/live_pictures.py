@@ -55,7 +55,7 @@ def main() -> None:
         playwright = stack.enter_context(sync_playwright())
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
-        until(lambda: one.status()["peers"] >= NODES, 120)
+        until(lambda: one.member.status()["peers"] >= NODES, 120)
         with served(human_app(one, Access())) as address:
             picture_answer(browser, address)
         with served(watch_app(Sources([live]), Access())) as address:
