@@ -4,7 +4,7 @@ A run's `config.toml` is this, complete. On the command line each setting is `--
 for short. Where TRL has a name for a thing, it is TRL's.
 """
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import tomli_w
 from pydantic import Field, field_validator, model_validator
@@ -47,10 +47,9 @@ class Config(Section):
     """Seed of everything random. The same seed gives the same figures on the same machine."""
     rounds: int = Field(100, ge=1)
     """Rounds until the run ends. 1000000 means until it is stopped: the default of `shoal join`."""
-    checkpoint_every: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    checkpoint_every: int = Field(10, ge=0)
     """Rounds between checkpoints. A run that is killed loses at most these. 0: no checkpoints, so that nothing can be
-    resumed. auto: as often as 5 % of the time allows; a kill then loses a round and at most 40 times the seconds that a
-    checkpoint takes."""
+    resumed."""
     threads: int = Field(0, ge=0, le=1024)
     """Processor threads. 0: one for each core that is free when the run starts. A resumed run keeps their number: the
     last digits may depend on it."""

@@ -64,8 +64,6 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
         samples = int(chosen.evaluation.samples)
         asked = held_out_questions(chosen)
         lines["held-out"] = f"{asked}, {samples} answer{'s' * (samples > 1)} to each (--eval-questions, --eval-samples)"
-    if config.checkpoint_every == "auto":
-        lines["checkpoints"] = "at the end, and before as often as 5 % of the time allows (--checkpoint-every)"
     return chosen, [f"{name:15}{text}" for name, text in sorted(lines.items())]
 
 

@@ -6,10 +6,9 @@ itself waits for nobody.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from shoal.node import RoundResult
 from shoal.rollout import seed_of
@@ -49,7 +48,8 @@ class Run:
         self.folder = folder
         self.record = Record(nodes, folder, watch, trackers or {})
         self.held_out = HeldOut(nodes, self.record)
-        self.saving = Saving(self.config.checkpoint_every, nodes.checkpoint_bytes)
+        self.saving_seconds = 0.0
+        """Of all checkpoints so far."""
         self._flushed = time.monotonic()
         self._saved = 0.0
         """Seconds of a checkpoint since the last round."""
@@ -131,8 +131,9 @@ class Run:
         return {f"reward/local/{name}": value for name, value in parts.items()}
 
     def _is_checkpoint_due(self) -> bool:
-        """Whether there is a checkpoint after this round. Rank zero's clock decides."""
-        return self.nodes.ranks.broadcast(self.saving.is_due(self.nodes.round))
+        """Whether there is a checkpoint after this round."""
+        every = self.config.checkpoint_every
+        return every > 0 and self.nodes.round % every == 0
 
     def _checkpoint(self) -> None:
         """Keeps the state after this round, unless it is kept already."""
@@ -141,48 +142,11 @@ class Run:
             if self.folder is not None:
                 self.folder.flush()
             return
-        if self.saving.expected > 1:
-            self.record.watch.status(f"writing a checkpoint ({nodes.checkpoint_bytes / 1e9:.1f} GB)")
-        with self.saving.timed():
-            if self.folder is not None:
-                self.folder.checkpoint(nodes.round, nodes.save)
+        start = time.monotonic()
+        self.record.watch.status(f"writing a checkpoint ({nodes.checkpoint_bytes / 1e9:.2f} GB)")
+        if self.folder is not None:
+            self.folder.checkpoint(nodes.round, nodes.save)
         self.record.watch.status("")
-        self._saved += self.saving.expected
         self._checkpointed, self._flushed = nodes.round, time.monotonic()
-
-
-SHARE: Final = 0.05
-"""Of a run's time, at most, that "auto" spends on checkpoints."""
-SPEED: Final = 300e6
-"""Bytes a second: what the first checkpoint is expected to take. Later ones take as long as the last."""
-
-
-class Saving:
-    """The checkpoints of one process's part of a run, and their seconds."""
-
-    def __init__(
-        self, every: int | Literal["auto"], expected_bytes: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`every`: rounds; 0: none at all. "auto": by time."""
-        self.every = every
-        self.seconds = 0.0
-        """Of all checkpoints so far."""
-        self.expected = expected_bytes / SPEED
-        """Seconds of the next one."""
-        self._clock = clock
-        self._start = clock()
-
-    def is_due(self, round: int) -> bool:
-        """Whether there should be a checkpoint after `round`. With "auto" there is one if it and the run's
-        last one, which always comes, together take at most `SHARE` of the time."""
-        if self.every != "auto":
-            return self.every > 0 and round % self.every == 0
-        return self.seconds + 2 * self.expected <= SHARE * (self._clock() - self._start)
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Around the writing of a checkpoint."""
-        start = self._clock()
-        yield
-        self.expected = self._clock() - start
-        self.seconds += self.expected
+        self._saved += self._flushed - start
+        self.saving_seconds += self._flushed - start

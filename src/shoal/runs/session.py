@@ -103,7 +103,7 @@ def execute(
         run.record.close_trackers()
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         warnings = tuple(run.record.warnings.values())
-        seconds = time.monotonic() - start, run.saving.seconds
+        seconds = time.monotonic() - start, run.saving_seconds
         return Outcome(folder.path, nodes.round, run.finished, device, warnings, *seconds)
 
 

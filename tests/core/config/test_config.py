@@ -104,7 +104,6 @@ ON_THE_MACHINE = {
     "policy.device",
     "policy.dtype",
     "round.workers",
-    "checkpoint_every",
 }
 """Settings whose `auto` depends on where the run takes place."""
 
