@@ -12,8 +12,6 @@ PICTURES: Final = "pictures"
 EASY: Final = {"pond": 16, "tagged": 32, "reef": 24, "games": 8, PICTURES: 16}
 """Suites with short answers: the longest completions, in tokens."""
 SCORE_TIMEOUT: Final = 2.0
-MOST_LEVELS: Final = 64
-"""Of one ladder."""
 
 
 class TaskSpec(Section):
@@ -25,10 +23,9 @@ class TaskSpec(Section):
     one's own (see docs/guides/tasks.md)."""
     parameters: dict[str, Any] = {}
     """The task's own parameters; what is not given has the task's default."""
-    levels: int | list[dict[str, Any]] = []
-    """Makes a ladder of the task: a number (the first levels of reasoning-gym's curriculum for it), or for each level,
-    the easiest first, parameters that go over `parameters`. Each node draws mostly the levels where it is right
-    sometimes."""
+    levels: list[dict[str, Any]] = Field([], max_length=64)
+    """Makes a ladder of the task: for each level, the easiest first, parameters that go over `parameters`. Each node
+    draws mostly the levels where it is right sometimes."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """How often the task is drawn, relative to the others."""
     answer: str = "whole"
@@ -43,20 +40,6 @@ class TaskSpec(Section):
     system_prompt: str = ""
     """What is said before the question. It is this node's own: others may say something else, or nothing."""
     _check_answer = field_validator("answer")(check_form)
-
-    @field_validator("levels", mode="before")
-    @classmethod
-    def _check_levels(cls, levels: Any) -> Any:
-        listed = isinstance(levels, list) and all(isinstance(level, dict) for level in levels)
-        count = len(levels) if listed else levels
-        if type(count) is not int or (levels != [] and not 2 <= count <= MOST_LEVELS):
-            raise ValueError(f"give a number from 2 to {MOST_LEVELS}, or a list with the parameters of each level")
-        return levels
-
-    @property
-    def level_count(self) -> int:
-        """Levels of the ladder; 1 without one. Each has held-out questions of its own."""
-        return max(1, self.levels if isinstance(self.levels, int) else len(self.levels))
 
     @property
     def form(self) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
     task = create_task(TaskSpec(name="chain_sum", parameters={"max_terms": 3}))
     question = task.question(seed=7, index=0)
-    [(task, spec), (harder, its_spec)] = create_levels(TaskSpec(name="chain_sum", levels=2))
-    spec.parameters          # {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
+    [(task, spec), (harder, its_spec)] = create_levels(TaskSpec(name="gcd", levels=[{}, {"max_value": 99}]))
+    its_spec.parameters      # {"max_value": 99}
     worked_examples(task, spec, is_held_out)     # user, assistant, user, assistant, ...
 
 Each level of a ladder is a task of its own; `selection.levels` chooses from which level a node draws. Worked examples
@@ -49,11 +49,6 @@ CORE: Final[dict[str, Callable[..., Task]]] = {
 """Tasks of the core, by their names. No task of reasoning-gym is called so."""
 
 
-def is_of_reasoning_gym(name: str) -> bool:
-    """Whether a task of this name, if there is one, is reasoning-gym's."""
-    return not (":" in name or name in CORE or name in offered(GROUP))
-
-
 def is_taskset(name: str) -> bool:
     """Whether this names a task of a set that another package reads, such as `verifiers:MODULE`."""
     return name.partition(":")[0] in offered(SETS) and ":" in name
@@ -66,7 +61,7 @@ def create_task(spec: TaskSpec) -> Task:
 
     Raises `UserError` if there is no such task or if it refuses its parameters.
     """
-    if is_of_reasoning_gym(spec.name):
+    if not (":" in spec.name or spec.name in CORE or spec.name in offered(GROUP)):
         # reasoning-gym takes more than a second to import: only what makes questions pays for it.
         from shoal.tasks.reasoning import ReasoningTask
 
@@ -102,12 +97,13 @@ def _maker(name: str) -> Callable[..., Task]:
 def create_levels(spec: TaskSpec) -> list[tuple[Task, TaskSpec]]:
     """The task of each level with its specification, the easiest first; the one task of a `spec` without levels.
 
-    Raises `UserError` as `create_task` does, and for levels that there are not or that are alike.
+    Raises `UserError` as `create_task` does, and for levels that are alike.
     """
     if not spec.levels:
         return [(create_task(spec), spec)]
     made: dict[str, tuple[Task, TaskSpec]] = {}
-    for number, level in enumerate(levels_of(spec), 1):
+    for number, parameters in enumerate(spec.levels, 1):
+        level = spec.model_copy(update={"parameters": spec.parameters | parameters, "levels": []})
         try:
             task = create_task(level)
         except UserError as error:
@@ -117,20 +113,6 @@ def create_levels(spec: TaskSpec) -> list[tuple[Task, TaskSpec]]:
             raise UserError(f"task {spec.name!r}: its levels {same} and {number} are the same; give fewer of them")
         made[task.config] = task, level
     return list(made.values())
-
-
-def levels_of(spec: TaskSpec) -> list[TaskSpec]:
-    """The levels of a ladder, each as a task without levels. Raises `UserError` if reasoning-gym has fewer."""
-    found = None
-    if isinstance(spec.levels, list):
-        found = [spec.parameters | level for level in spec.levels]
-    elif is_of_reasoning_gym(spec.name):
-        from shoal.tasks.reasoning import curriculum  # takes more than a second
-
-        found = curriculum(spec.name, spec.parameters, spec.levels)
-    if found is None:
-        raise UserError(f"task {spec.name!r} has no curriculum: give its levels as a list, [{{...}}, {{...}}]")
-    return [spec.model_copy(update={"parameters": parameters, "levels": []}) for parameters in found]
 
 
 TRIES = 100

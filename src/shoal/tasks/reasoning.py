@@ -20,8 +20,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import reasoning_gym
-from reasoning_gym.coaching.attributes import RangeAttributeDefinition
-from reasoning_gym.factory import CURRICULA, DATASETS
+from reasoning_gym.factory import DATASETS
 
 from shoal.config.own_code import offered
 from shoal.errors import UserError, nearest
@@ -172,32 +171,6 @@ class ReasoningTask:
     def _make(self, seed: int) -> Any:
         with _own_decimals():
             return reasoning_gym.create_dataset(self.name, seed=seed, size=MAX_INDEX + 1, **self._parameters)
-
-
-def curriculum(name: str, parameters: Mapping[str, Any], levels: int) -> list[dict[str, Any]] | None:
-    """The parameters of the first `levels` levels of reasoning-gym's curriculum for a task, over `parameters`: level n
-    has the n-th value of everything that the curriculum changes. None if there is no curriculum for it. Raises
-    `UserError` if there are fewer levels."""
-    ReasoningTask(name, parameters)  # names what is wrong with these
-    if name not in CURRICULA:
-        return None
-    made = CURRICULA[name]()
-    most = max(len(attribute.levels) for attribute in made.attributes.values())
-    if levels > most:
-        raise UserError(f"task {name!r} has {most} levels in reasoning-gym, not {levels}")
-    changed: list[str] = []
-    for one in made.attributes.values():
-        is_range = isinstance(one, RangeAttributeDefinition)
-        changed += [one.lower_field_name, one.upper_field_name] if is_range else [one.field_name]
-    for parameter in parameters:
-        if parameter in changed:
-            raise UserError(f"the levels of task {name!r} set {parameter!r}: leave it out, or list your own levels")
-    found = []
-    for level in range(levels):
-        made.set_global_level(level)
-        config = made.generate_configuration(dict(parameters))
-        found.append({**parameters, **{field: getattr(config, field) for field in changed}})
-    return found
 
 
 def _own_decimals() -> AbstractContextManager[decimal.Context]:

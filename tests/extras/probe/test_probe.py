@@ -130,7 +130,7 @@ def test_the_plainest_of_equal_ways_is_recommended() -> None:
 
 
 def test_a_ladder_is_asked_at_its_first_level_and_kept_whole() -> None:
-    ladder = TaskSpec(name="chain_sum", levels=2)
+    ladder = TaskSpec(name="chain_sum", levels=[{"max_terms": 2}, {"max_terms": 3}])
     model = Model(lambda question: answered(question) if question.examples else None)
     ways = probe(model, TasksConfig(sources=[ladder, WORDS]), 4, 0, 0)
     assert list(ways) == ["chain_sum", "spell_backward"]

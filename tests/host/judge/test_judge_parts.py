@@ -67,7 +67,9 @@ def test_tasks_come_by_their_weights() -> None:
 
 
 def test_the_levels_of_a_ladder_share_its_weight() -> None:
-    config = TasksConfig.model_validate({"sources": [{"name": "gcd"}, {"name": "chain_sum", "levels": 3}]})
+    config = TasksConfig.model_validate(
+        {"sources": [{"name": "gcd"}, {"name": "chain_sum", "levels": [{"max_terms": n} for n in (2, 3, 4)]}]}
+    )
     questions = Questions(Tasks(config), b"s" * 32)
     labels = Counter(questions.draw(b"k" * 32, number)[0] for number in range(400))
     assert 160 < labels["gcd"] < 240
