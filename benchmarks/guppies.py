@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from shoal.config.load import make_config
-from shoal.learn.advantages import group_advantages
+from shoal.learn.advantages import advantages
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Question, Scored
@@ -54,13 +54,13 @@ class PlainLearner:
         self.optimizer = torch.optim.AdamW(policy.lm.model.parameters(), lr=learning_rate, weight_decay=0)
 
     def update(self, scored: Sequence[Scored], seed: int = 0) -> UpdateResult:
-        policy, rows, limits, advantages = self.policy, [], [], []
+        policy, rows, limits, found = self.policy, [], [], []
         for s in scored:
             prompt = policy.prompt_ids(s.question)
-            for c, advantage in zip(s.rollout.completions, group_advantages(s.rewards), strict=True):
+            for c, advantage in zip(s.rollout.completions, advantages([s.rewards], "none")[0], strict=True):
                 rows.append(prompt + policy.completion_ids(c))
                 limits.append(len(prompt))
-                advantages.append(advantage)
+                found.append(advantage)
         width = max(map(len, rows))
         ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
         mask = torch.tensor(
@@ -69,7 +69,7 @@ class PlainLearner:
         attention = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
         logits = policy.lm.model(input_ids=ids, attention_mask=attention, use_cache=False).logits[:, :-1]
         logps = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
-        loss = -(torch.tensor(advantages)[:, None] * logps * mask).sum() / (len(rows) * 16)
+        loss = -(torch.tensor(found)[:, None] * logps * mask).sum() / (len(rows) * 16)
         self.optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(policy.lm.model.parameters(), 1.0)

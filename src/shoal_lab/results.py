@@ -116,7 +116,7 @@ def read_results(folder: Path) -> Results:
 
 
 def node_names(config: LabConfig) -> list[str]:
-    return [f"node-{number}" for number in range(1, config.round.nodes + 1)]
+    return list(config.node_models)
 
 
 def counted_nodes(config: LabConfig) -> list[str]:

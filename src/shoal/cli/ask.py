@@ -25,7 +25,7 @@ from shoal.errors import UserError, nearest
 from shoal.export.story import source_of_export
 from shoal.policy.named import check_exists
 from shoal.rollout import Completion, FinishReason, Message, Question, QuestionId, seed_of
-from shoal.runs.folder import CONFIG, began_from
+from shoal.runs.folder import CONFIG
 from shoal.untrusted import encodable, printable
 
 HELP = """Asks models questions and prints what they answer. Each question stands alone: there is no conversation.
@@ -136,7 +136,7 @@ def _settings(args: argparse.Namespace) -> tuple[Config, list[Contender], Path |
         best = source_of_export(args.model)
         contenders = [Contender(f"{best.node} after round {best.round}", best.model)]
         of_run = config_of(own, {}, args.allow_code, FROM_FILE)
-        if (began := began_from(of_run, best.node)) in of_run.local_models:
+        if (began := of_run.node_models.get(best.node, of_run.policy.model[0])) in of_run.local_models:
             contenders.append(Contender(f"{began}, from which it began", began, optional=True))
     else:
         contenders = [Contender(args.model, args.model)]

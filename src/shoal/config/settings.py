@@ -118,6 +118,12 @@ class Config(Section):
         return [name for name in self.policy.model if is_own_policy(name)]
 
     @property
+    def node_models(self) -> dict[str, str]:
+        """The nodes of a run in one process, and the model from which each begins: they take the models in turn."""
+        models = self.policy.model
+        return {f"node-{place + 1}": models[place % len(models)] for place in range(self.round.nodes)}
+
+    @property
     def local_models(self) -> list[str]:
         """The models that shoal loads and trains in this process or its workers."""
         own = self.own_policies

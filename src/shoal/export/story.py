@@ -22,7 +22,7 @@ from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.errors import UserError, nearest
 from shoal.evaluation.pass_at_k import Estimate, wilson
 from shoal.policy.named import check_exists
-from shoal.runs.folder import CHECKPOINTS, CONFIG, began_from, best_model, models, run_metrics
+from shoal.runs.folder import CHECKPOINTS, CONFIG, best_model, models, run_metrics
 from shoal.runs.tables import read_makers
 
 PREFIX: Final = "eval/pass@1"
@@ -120,7 +120,7 @@ def story_of(source: Source) -> Story | None:
     file = source.run / CONFIG
     # allowed to name code, none of which runs here
     config = make_config(read_config(file), str(file), allow_code=True).resolved()
-    base = began_from(config, source.node)
+    base = config.node_models.get(source.node, config.policy.model[0])
     rows = [row for row in run_metrics(source.run) if row["node"] == source.node and row["round"] <= source.round]
     asked = [row for row in rows if row.get(PREFIX) is not None]
     own, makers = read_makers(source.run, source.node, source.round)

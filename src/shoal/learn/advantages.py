@@ -8,18 +8,6 @@ FLOOR = 1e-4
 """Added to standard deviations, as in TRL."""
 
 
-def group_advantages(rewards: Sequence[float], scale_rewards: str = "none") -> list[float]:
-    """The advantages within one group of rewards.
-
-    `none`: r - mean(r) (Dr. GRPO, arXiv 2503.20783, eq. 3). `group`: that divided by the group's standard deviation
-    (GRPO, arXiv 2402.03300, section 4.1.2), with n - 1 degrees of freedom and 1e-4 added, as in TRL. Equal rewards give
-    zeros.
-
-        group_advantages([1, 0, 0, 0])    # [0.75, -0.25, -0.25, -0.25]
-    """
-    return advantages([rewards], scale_rewards)[0]
-
-
 def advantages(
     groups: Sequence[Sequence[float]],
     scale_rewards: str,
@@ -28,10 +16,14 @@ def advantages(
 ) -> list[list[float]]:
     """The advantages in every group of rewards of an update.
 
+        advantages([[1, 0, 0, 0]], "none")      # [[0.75, -0.25, -0.25, -0.25]]
+
     `baselines`: for each group what its rewards are compared with, or None for their mean. With a given baseline the
     group's deviation is the root mean square from it, which is not 0 for equal rewards. `shifts`: added to each group's
     baseline before scaling (AsymRE, arXiv 2506.20520).
-    `scale_rewards`: "batch" divides by the standard deviation of all groups' rewards (arXiv 2508.08221, as in TRL).
+    `scale_rewards`: "none": r - mean(r) (Dr. GRPO, arXiv 2503.20783, eq. 3). "group" divides by the group's standard
+    deviation (GRPO, arXiv 2402.03300, section 4.1.2), with n - 1 degrees of freedom and `FLOOR` added, as in TRL;
+    "batch" by that of all groups' rewards (arXiv 2508.08221, as in TRL). Equal rewards give zeros.
     """
     everything = [reward for rewards in groups for reward in rewards]
     scaled = []

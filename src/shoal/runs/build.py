@@ -23,6 +23,7 @@ from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, in_brief
 from shoal.evaluation.blind import Shares, constants
+from shoal.learn.learner import GRPOLearner
 from shoal.learn.losses import make_loss
 from shoal.learn.weights import make_weight
 from shoal.node import Node
@@ -37,7 +38,7 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
-from shoal.runs.models import OF_ONE_PROCESS, endpoint_policy, make_learner, make_nodes, make_policies
+from shoal.runs.models import OF_ONE_PROCESS, endpoint_policy, make_nodes, make_policies
 from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.selection.levels import Levels
@@ -112,7 +113,7 @@ class Nodes:
             self.rewards = rewards_of(config, self._verifier, self.placement, key)
             if self.rewards:
                 self._stack.callback(self.rewards.close)
-        names = [self.member.name] if self.member else node_names(config)
+        names = [self.member.name] if self.member else list(config.node_models)
         policies = self._policies(names, checkpoint, status)  # before tasks: workers start in the background
         self.tasks = Tasks(config.tasks)
         self.verifier: Grader = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
@@ -158,7 +159,9 @@ class Nodes:
             return make_part(self.config.learner.factory, "learner", Learner, policy, self.config)  # type: ignore[type-abstract]
         if isinstance(policy, RemotePolicy):
             return RemoteLearner(policy.workers, name)
-        return make_learner(self.config, policy, self.ranks) if isinstance(policy, LanguagePolicy) else None
+        if not isinstance(policy, LanguagePolicy):
+            return None
+        return GRPOLearner(policy, self.config.learner, self.config.peers, ranks=self.ranks)
 
     def make_scorer(self, name: str) -> Scorer:
         """The scorer of one node. Several ranks hold no conversations again."""
@@ -218,8 +221,7 @@ class Nodes:
     def _policies(self, names: Sequence[str], checkpoint: Path | None, status: Callable[[str], None]) -> list[Policy]:
         """The nodes' policies. Those in workers are still being loaded."""
         config = self.config
-        models = config.policy.model
-        given = {name: models[place % len(models)] for place, name in enumerate(names)}
+        given = {name: config.node_models.get(name, config.policy.model[0]) for name in names}
         own: dict[str, Policy] = {
             name: make_part(source, "policy", Policy, config, checkpoint / name if checkpoint else None)  # type: ignore[type-abstract]
             for name, source in given.items()
@@ -247,11 +249,6 @@ def make_selection(config: Config) -> Selection:
     if is_own(name := config.selection.rule):
         return make_part(name, "selection", Selection, config)  # type: ignore[type-abstract]
     return FairSelection(config.selection, config.peers.gate)
-
-
-def node_names(config: Config) -> list[str]:
-    """The names of the nodes of one process."""
-    return [f"node-{number}" for number in range(1, config.round.nodes + 1)]
 
 
 FILE: Final = "tasks.json"

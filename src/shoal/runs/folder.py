@@ -32,7 +32,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.disk import (
     DISK_FULL,
@@ -336,10 +335,3 @@ def best_model(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path | None:
 def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The last held-out pass@1 of each node."""
     return {row["node"]: row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None}
-
-
-def began_from(config: Config, node: str) -> str:
-    """The model from which a node began."""
-    models = config.policy.model
-    number = re.fullmatch(r"node-(\d{1,6})", node)  # a node that joined a swarm has another name, and one model
-    return models[(int(number[1]) - 1) % len(models) if number else 0]

@@ -97,9 +97,7 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
 
 def expected_workers(config: Config, ranks: Ranks = ALONE) -> int:
     """How many worker processes `shoal run` would have with these settings."""
-    models = config.policy.model
-    names = {f"node-{place + 1}": models[place % len(models)] for place in range(config.round.nodes)}
-    learning = {node: name for node, name in names.items() if name in config.local_models}
+    learning = {node: name for node, name in config.node_models.items() if name in config.local_models}
     return count_workers(config, learning, place_rank(config, ranks), ranks, joined=False)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from shoal.config.policy import default_learning_rate, is_endpoint
+from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
@@ -42,7 +42,7 @@ def make_nodes(
     verifier = Verifier(config.tasks)
     for policy in kept.values():
         policy.replayer = verifier
-    return {name: (policy, make_learner(config, policy)) for name, policy in kept.items()}
+    return {name: (policy, GRPOLearner(policy, config.learner, config.peers)) for name, policy in kept.items()}
 
 
 def make_policies(
@@ -97,14 +97,6 @@ def _adapted(
     else:
         loaded = add_adapters(bases[wanted], config.policy.lora_r, seed_of(config.seed, name, "adapters"))
     return dataclasses.replace(loaded, name=source)
-
-
-def make_learner(config: Config, policy: LanguagePolicy, ranks: Ranks = ALONE) -> GRPOLearner:
-    """The learner that trains the model of `policy`."""
-    rate = config.learner.learning_rate
-    if rate == "auto":
-        rate = default_learning_rate(policy.name, config.policy.lora_r > 0)
-    return GRPOLearner(policy, config.learner, config.peers, rate, ranks)
 
 
 def build_policy(config: Config, model: str, ranks: Ranks = ALONE) -> Policy:

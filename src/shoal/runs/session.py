@@ -23,7 +23,7 @@ from shoal.identity.lock import only_node
 from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.fetch import fetch_models
-from shoal.runs.build import Nodes, SwarmNode, node_names
+from shoal.runs.build import Nodes, SwarmNode
 from shoal.runs.choices import check_data, choose
 from shoal.runs.curves import draw_curves
 from shoal.runs.disk import write_atomically
@@ -80,7 +80,7 @@ def execute(
             raise UserError(f"{resume} has no checkpoint (checkpoint_every = 0), so it cannot go on: start a new run")
         if resume:  # a run that was killed before its first checkpoint begins again
             folder.rewind(latest[0] if latest else -1)
-        names = [identity.name] if identity else node_names(config)
+        names = [identity.name] if identity else list(config.node_models)
         _check_names(folder, checkpoint, names[0], identity)
         if identity:
             ranks.broadcast(identity.name)

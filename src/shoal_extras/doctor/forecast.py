@@ -36,7 +36,7 @@ from shoal.policy.loading import display_name
 from shoal.rollout import Completion, FinishReason, Part, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
 from shoal.runs.machine import use_threads
-from shoal.runs.models import make_learner, make_policies
+from shoal.runs.models import make_policies
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
@@ -123,7 +123,7 @@ def try_out(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
         each = [(questions, generations), (held_out, samples)]
         answered += max(_cache_bytes(policy, asked, count * full) for asked, count in each)
     policy.sampling = replace(policy.sampling, max_completion_length=full)
-    learner = make_learner(config, policy)
+    learner = GRPOLearner(policy, config.learner, config.peers)
     rollouts = [half_right(q, group) for q, group in zip(questions[:local], groups, strict=False)]
     start = time.perf_counter()
     learner.update(rollouts)
@@ -234,5 +234,4 @@ def expected_memory(config: Config, trials: Sequence[Trial], workers: int) -> di
 
 def nodes_of(config: Config, name: str) -> int:
     """How many nodes have the model `name`."""
-    models = config.policy.model
-    return sum(models[place % len(models)] == name for place in range(config.round.nodes))
+    return list(config.node_models.values()).count(name)

@@ -15,7 +15,7 @@ import pytest
 from shoal.config.load import make_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs.models import make_learner
+from shoal.learn.learner import GRPOLearner
 from shoal.tasks import Tasks
 from shoal_extras.doctor import forecast
 from shoal_extras.doctor.forecast import (
@@ -93,5 +93,7 @@ def test_a_run_on_a_gpu_takes_what_was_expected() -> None:
     questions = Tasks(config.tasks).draw(8, 1, "node-1", 1)
     torch.cuda.reset_peak_memory_stats()
     groups = policy.generate(questions, config.policy.num_generations, 1)
-    make_learner(config, policy).update([half_right(q, group) for q, group in zip(questions, groups, strict=True)])
+    GRPOLearner(policy, config.learner, config.peers).update(
+        [half_right(q, group) for q, group in zip(questions, groups, strict=True)]
+    )
     assert torch.cuda.max_memory_allocated() < 1.15 * total

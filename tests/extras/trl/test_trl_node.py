@@ -20,7 +20,7 @@ from grpo import LETTERS, RIGHT, WRONG, G, Peer, make_trainer
 from tiny import assert_same, make_model, make_tokenizer, plain_logprobs, weights
 
 from shoal.errors import UserError
-from shoal.learn.advantages import group_advantages
+from shoal.learn.advantages import advantages
 from shoal.transports.memory import MemorySwarm
 from shoal_extras.trl import TRLNode
 
@@ -96,7 +96,7 @@ def test_advantages_are_trls_own(tmp_path: Path) -> None:
         trainer = make_trainer(node, tmp_path, hooks=hooks, log_completions=True, max_steps=1)
         trainer.train()
     table = pandas.read_parquet(tmp_path / "completions" / "completions_00001.parquet")
-    by_hand = [a for group in in_groups(seen[0]["shoal_reward"]) for a in group_advantages(group, "group")]
+    by_hand = [a for group in in_groups(seen[0]["shoal_reward"]) for a in advantages([group], "group")[0]]
     assert list(table["advantage"]) == pytest.approx(by_hand, abs=1e-5)
     assert any(by_hand[: 2 * G])
     assert any(by_hand[2 * G :])
@@ -120,10 +120,10 @@ def test_the_step_is_the_policy_gradient_of_own_and_foreign_rollouts(tmp_path: P
         ).train()
     rows = seen[0]
     total = sum(map(len, rows["completion_ids"]))
-    advantages = [a for group in in_groups(rows["shoal_reward"]) for a in group_advantages(group, "group")]
+    expected = [a for group in in_groups(rows["shoal_reward"]) for a in advantages([group], "group")[0]]
     loss = -sum(
         advantage * plain_logprobs(by_hand, prompt, answer).sum() / total
-        for prompt, answer, advantage in zip(rows["prompt_ids"], rows["completion_ids"], advantages, strict=True)
+        for prompt, answer, advantage in zip(rows["prompt_ids"], rows["completion_ids"], expected, strict=True)
     )
     loss.backward()
     with torch.no_grad():

@@ -17,7 +17,7 @@ from linear_swarm.pool import LinearPool
 from linear_swarm.swarm import LinearConfig, Optim, act, coefficients, gradient, reshuffled, run
 from linear_swarm.world import CERTAIN, Groups, World
 
-from shoal.learn.advantages import group_advantages
+from shoal.learn.advantages import advantages
 from shoal.learn.losses.base import Average, Tokens
 from shoal.learn.losses.dr_grpo import DrGRPO
 from shoal.node import Node
@@ -71,7 +71,7 @@ def test_the_gradient_is_what_advantages_and_token_weights_imply(weight: str, sc
         slots = np.flatnonzero(present_NB[node])
         per_token = Average.constant.weights([1] * (len(slots) * 4), 1)[0]
         for slot in slots:
-            for k, advantage in enumerate(group_advantages(groups.rewards_NBG[node, slot].tolist(), scale)):
+            for k, advantage in enumerate(advantages([groups.rewards_NBG[node, slot].tolist()], scale)[0]):
                 truncated = weight == "topr" and slot >= 2 and advantage < 0
                 factor = min(1.0, ratio_NBG[node, slot, k]) if truncated else 1.0
                 total += factor * advantage * per_token * logps_BG[slot, k]
@@ -243,13 +243,13 @@ class Stub:
         loss = torch.zeros((), dtype=torch.float64)
         for s in scored:
             logits = features[s.rollout.question.index] @ self.weights_FX
-            for completion, advantage in zip(s.rollout.completions, group_advantages(s.rewards), strict=True):
+            for completion, advantage in zip(s.rollout.completions, advantages([s.rewards], "none")[0], strict=True):
                 answer, formatted = map(int, completion.text.split())
                 logp = logits[:-1].log_softmax(0)[answer] + logits[-1:].mul(2 * formatted - 1).sigmoid().log()
                 behind = np.exp(min(0.0, logp.item() - completion.logprobs[0]))
                 truncated = self.config.external_weight == "topr" and s.rollout.node != self.name and advantage < 0
-                advantages = torch.tensor([advantage * (behind if truncated else 1.0)])
-                tokens = Tokens(logp[None], logp[None].detach(), advantages, torch.zeros(1, dtype=torch.long))
+                tensor = torch.tensor([advantage * (behind if truncated else 1.0)])
+                tokens = Tokens(logp[None], logp[None].detach(), tensor, torch.zeros(1, dtype=torch.long))
                 loss = loss + weight * DrGRPO().token_losses(tokens).loss_T.sum()
         self.optimizer.zero_grad()
         loss.backward()
