@@ -19,7 +19,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Grader, Policy, Swarm, TaskSource
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
-from shoal.runs.build import Nodes, node_names
+from shoal.runs.build import Nodes
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal_lab.attacks import Adversary, FreshKeys, SwarmAround
 from shoal_lab.config import ExperimentConfig, LabConfig
@@ -87,12 +87,12 @@ class Experiment(Nodes):
         count = self.experiment.rewarded
         if count != "all" and not self.config.rewards:
             raise UserError(f"experiment.rewarded = {count} nodes, and there are no [[rewards]]")
-        return node_names(self.config) if count == "all" else last_nodes(self.config, count)
+        return list(self.config.node_models) if count == "all" else last_nodes(self.config, count)
 
 
 def last_nodes(config: Config, count: int) -> list[str]:
     """The last `count` nodes. Raises `UserError` if there are not so many."""
-    names = node_names(config)
+    names = list(config.node_models)
     if count > len(names):
         roles = "frozen, hostile, contributors or rewarded otherwise"
         raise UserError(f"{count} nodes are to be {roles}, but the run has only {len(names)}")

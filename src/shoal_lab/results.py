@@ -115,13 +115,9 @@ def read_results(folder: Path) -> Results:
     return Results(folder, study, {r: runs[r] for r in regimes}, [cell for cell, run in found.items() if not run])
 
 
-def node_names(config: LabConfig) -> list[str]:
-    return list(config.node_models)
-
-
 def counted_nodes(config: LabConfig) -> list[str]:
     """The nodes whose figures count: the honest ones that learn; if none learns, all honest ones but contributors."""
-    names, roles = node_names(config), config.experiment
+    names, roles = list(config.node_models), config.experiment
     honest = names[: max(0, len(names) - roles.adversaries - roles.contributors)]
     if config.learner.learning_rate == 0:
         return honest
@@ -175,7 +171,7 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
         return None
     if not isinstance(done, dict) or metrics.empty:
         return None
-    honest = node_names(config)[: config.round.nodes - config.experiment.adversaries]
+    honest = list(config.node_models)[: config.round.nodes - config.experiment.adversaries]
     seconds, versions = done.get("seconds"), done.get("versions")
     return RunResult(
         cell,
