@@ -35,34 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal host`. A flag that is not given is as it was at the last start."""
     parser.add_argument("folder", nargs="?", type=Path, default=Path(FOLDER), metavar="FOLDER", help="default: host")
     add = parser.add_argument
-    add("--swarm", default=None, metavar="NAME", help="small letters, digits, - (default: a new one)")
-    add("--about", default=None, metavar="LINE", help="what it is, for those who are invited")
-    add("--suite", default=None, metavar="NAME", help="the suite of tasks (default pond)")
-    add("--task", action="append", default=None, dest="only", metavar="NAME", help="only this task of it; repeatable")
-    add(
-        "--address",
-        action="append",
-        default=None,
-        dest="addresses",
-        metavar="HOST",
-        help="by which others reach this machine; repeatable (default: its address in its network)",
-    )
-    add(
-        "--port",
-        type=int,
-        default=None,
-        metavar="N",
-        help="of the relay; N + 1 to N + 3 are the others' (default 7447)",
-    )
+    add("--swarm", metavar="NAME", help="small letters, digits, - (default: a new one)")
+    add("--about", metavar="LINE", help="what it is, for those who are invited")
+    add("--suite", metavar="NAME", help="the suite of tasks (default pond)")
+    add("--task", action="append", dest="only", metavar="NAME", help="only this task of it; repeatable")
+    address = "by which others reach this machine; repeatable (default: its address in its network)"
+    add("--address", action="append", dest="addresses", metavar="HOST", help=address)
+    add("--port", type=int, metavar="N", help="of the relay; N + 1 to N + 3 are the others' (default 7447)")
     switch = argparse.BooleanOptionalAction
-    add("--private", action=switch, default=None, help="with a secret, which the invitation has")
-    add("--human", action=switch, default=None, help="also a page on which people answer questions")
-    add(
-        "--pages",
-        default=None,
-        metavar="HOST",
-        help="where window and page listen (default 127.0.0.1); elsewhere they ask for the token in FOLDER/token",
-    )
+    add("--private", action=switch, help="with a secret, which the invitation has")
+    add("--human", action=switch, help="also a page on which people answer questions")
+    pages = "where window and page listen (default 127.0.0.1); elsewhere they ask for the token in FOLDER/token"
+    add("--pages", metavar="HOST", help=pages)
 
 
 def command(args: argparse.Namespace) -> int:

@@ -18,43 +18,23 @@ LISTEN = "tcp/0.0.0.0:7447"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal relay`."""
-    parser.add_argument(
-        "--listen", action="append", metavar="ENDPOINT", help=f"where nodes connect; may be repeated (default {LISTEN})"
-    )
-    parser.add_argument(
-        "--connect",
-        action="append",
-        default=[],
-        metavar="ENDPOINT",
-        help="another relay to know, which has this one's address in its --exempt; may be repeated",
-    )
-    parser.add_argument("--certificate", type=Path, metavar="PEM", help="certificate of this relay, for tls/")
-    parser.add_argument("--key", type=Path, metavar="PEM", help="private key of the certificate")
-    parser.add_argument(
-        "--ca", type=Path, metavar="PEM", help="certificate of the authority that signed others' certificates"
-    )
-    parser.add_argument("--mutual", action="store_true", help="accept only nodes that show a certificate of --ca")
-    parser.add_argument("--max-sessions", type=int, default=1000, help="connections at a time (default 1000)")
-    parser.add_argument(
-        "--address-sessions",
-        type=int,
-        default=64,
-        help="connections at a time from one address, or IPv6 network /64 (default 64)",
-    )
-    parser.add_argument(
-        "--exempt",
-        action="append",
-        default=[],
-        metavar="ADDRESS",
-        help="IP address of another relay, which may connect and is trusted: nothing from there is read or limited; "
-        "may be repeated",
-    )
-    parser.add_argument(
-        "--max-bytes", type=int, default=MAX_MESSAGE // 2, help=f"bytes of one message (default {MAX_MESSAGE // 2})"
-    )
-    parser.add_argument(
-        "--status-every", type=float, default=60.0, metavar="SECONDS", help="between status lines (default 60)"
-    )
+    limits, add = Limits(), parser.add_argument
+    add("--listen", action="append", metavar="ENDPOINT", help=f"where nodes connect; repeatable (default {LISTEN})")
+    known = "another relay to know, which has this one's address in its --exempt; repeatable"
+    add("--connect", action="append", default=[], metavar="ENDPOINT", help=known)
+    add("--certificate", type=Path, metavar="PEM", help="certificate of this relay, for tls/")
+    add("--key", type=Path, metavar="PEM", help="private key of the certificate")
+    add("--ca", type=Path, metavar="PEM", help="certificate of the authority that signed others' certificates")
+    add("--mutual", action="store_true", help="accept only nodes that show a certificate of --ca")
+    trusted = "IP address of another relay, which may connect: nothing from there is read or limited; repeatable"
+    add("--exempt", action="append", default=[], metavar="ADDRESS", help=trusted)
+    for flag, default, text in (
+        ("--max-sessions", limits.sessions, "connections at a time"),
+        ("--address-sessions", limits.address_sessions, "connections at a time from one address, or IPv6 network /64"),
+        ("--max-bytes", limits.max_bytes, "bytes of one message"),
+        ("--status-every", 60.0, "seconds between status lines"),
+    ):
+        add(flag, type=type(default), default=default, metavar="N", help=f"{text} (default {default:g})")
 
 
 def command(args: argparse.Namespace) -> int:
