@@ -57,7 +57,8 @@ class Sources:
         if time.monotonic() < self._looked + LOOK or not self._looking.acquire(blocking=False):
             return
         try:
-            self._look()
+            with suppress(OSError):
+                self._look()
         finally:
             self._looked = time.monotonic()
             self._looking.release()
