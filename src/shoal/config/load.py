@@ -21,7 +21,7 @@ SHOWN: Final = 120
 """Characters of a value that a message shows."""
 RESUMABLE: Final = {"rounds", "threads", "checkpoint_every", "report_to"}
 """Settings that a resumed run may change."""
-WENT: Final = (("tasks", "stages", []), ("experiment", "proposers", 0))
+WENT: Final[tuple[tuple[str, str, Any], ...]] = (("tasks", "stages", []), ("experiment", "proposers", 0))
 """What the file of each run said before these settings went: it can be resumed."""
 COMMAND_LINE: Final = "the command line"
 """A source of settings. A message about it names flags."""

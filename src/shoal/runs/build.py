@@ -49,7 +49,8 @@ from shoal.tasks.suites import specs_of
 from shoal.transports.memory import MemorySwarm
 
 if TYPE_CHECKING:
-    from shoal.runs.join import LearnerConnection
+    from shoal.membership.connection import SwarmConnection
+    from shoal.runs.judges import Judges
     from shoal.runs.swarm_status import StatusReporter
 
 T = TypeVar("T")
@@ -61,9 +62,10 @@ class SwarmNode:
 
     name: str
     swarm: Swarm
-    place: LearnerConnection | None = None
+    place: SwarmConnection | None = None
     """The connection that keeps it; None on all ranks but rank zero."""
     reporter: StatusReporter | None = None
+    judges: Judges | None = None
 
 
 class Nodes:

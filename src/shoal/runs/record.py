@@ -111,7 +111,7 @@ class Record:
         pairs = list(zip(self.nodes, results, strict=True))
         self.diagnosis.look([result for node, result in pairs if node.learner])
         self.warn()
-        judges = member.place.judges if member and member.place else None
+        judges = member.judges if member else None
         notes = [judges.trouble] if judges and judges.trouble else []
         notes += [f"{n.name} gives fewer rollouts: {trouble}" for n in self.nodes if (trouble := n.policy.trouble)]
         short = [node.J for node, result in pairs if node.learner and len(result.from_peers) < node.J]

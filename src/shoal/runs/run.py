@@ -97,10 +97,10 @@ class Run:
         if self.held_out.is_due():
             figures = self.held_out.ask(stop) or [{} for _ in rows]
             rows = [row | of_node for row, of_node in zip(rows, figures, strict=True)]
-        if nodes.member and nodes.member.place and nodes.member.place.judges:
+        if nodes.member and nodes.member.judges:
             [node] = nodes
             seed = seed_of(config.seed, node.name, node.round, "judge")
-            rows = [rows[0] | nodes.member.place.judges.ask(node.policy, node.round, seed)]
+            rows = [rows[0] | nodes.member.judges.ask(node.policy, node.round, seed)]
         self.record.note(results)
         nodes.check_scoring()
         self.record.write(rows, results)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.config.load import read_config
+from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
@@ -140,9 +141,11 @@ def _join(
     stack: ExitStack,
 ) -> Nodes:
     """One node with a place in a swarm over the network, whose state is reported."""
+    from shoal.membership.connection import SwarmConnection  # the network, only now
+    from shoal.membership.settings import public_name
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards import rewards_of
-    from shoal.runs.join import LearnerConnection  # the network, only now
+    from shoal.runs.judges import make_judges
     from shoal.runs.machine import place_rank
     from shoal.runs.swarm_status import StatusReporter
     from shoal.sandbox.verifier import Verifier
@@ -152,10 +155,21 @@ def _join(
     rewards = rewards_of(config, verifier, place_rank(config, ranks))
     if rewards:
         stack.callback(rewards.close)
-    place = stack.enter_context(closing(LearnerConnection(config, identity, rewards, waits=True)))
+    model = config.resolved().policy.model[0]
+    made = SwarmConnection(
+        config,
+        identity,
+        kind="program" if is_endpoint(model) else "model",
+        model=public_name(model),
+        rewards=rewards,
+        waits=True,
+    )
+    place = stack.enter_context(closing(made))
+    if judges := make_judges(config.resolved(), identity):
+        stack.enter_context(closing(judges))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.round.peers)))
     swarm = RankZeroSwarm(place, ranks) if ranks.size > 1 else place
-    member = SwarmNode(identity.name, swarm, place, reporter)
+    member = SwarmNode(identity.name, swarm, place, reporter, judges)
     nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks, member, rewards, verifier)))
     policy = nodes.nodes[0].policy
     place.start(nodes.tasks.identities, policy.control_strings() if isinstance(policy, LanguagePolicy) else ())

@@ -20,8 +20,8 @@ from test_relay import Authority
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
+from shoal.membership.connection import SwarmConnection
 from shoal.runs.folder import read_metrics
-from shoal.runs.join import LearnerConnection
 from shoal.transports.zenoh.session import TransportOptions, open_session
 from shoal.wire.notices import Notice
 from shoal_web.watch.listener import Listener
@@ -139,7 +139,7 @@ def test_another_secret_is_another_swarm_and_nobody_makes_a_node_end(tmp_path: P
     config = Config.model_validate({"round": {"nodes": 1}, "network": network})
     with (
         relay(where),
-        closing(LearnerConnection(config, Identity.generate())),
+        closing(SwarmConnection(config, Identity.generate())),
         Node(tmp_path / "node", where, "--secret-file", right) as node,
     ):
         until(lambda: "nobody with this secret is heard" in node.status.get("note", ""), 90)
@@ -147,7 +147,7 @@ def test_another_secret_is_another_swarm_and_nobody_makes_a_node_end(tmp_path: P
         until(lambda: len(node.notes) >= rounds + 3, 90)
         network = {"name": SWARM, "connect": [where], "secret_file": str(right)}
         config = Config.model_validate({"round": {"nodes": 1}, "network": network})
-        with closing(LearnerConnection(config, Identity.generate())) as member:
+        with closing(SwarmConnection(config, Identity.generate())) as member:
             until(lambda: node.status.get("peers") == 1, 90)
             until(lambda: member.status()["peers"] == 1)
             until(lambda: member.admission.admitted >= 4)
@@ -185,11 +185,11 @@ def test_mutual_tls(tmp_path: Path) -> None:
                 assert place.status()["links"] == 0
 
 
-def placed(where: str, *words: object) -> LearnerConnection:
+def placed(where: str, *words: object) -> SwarmConnection:
     """A node's place, in this process, from words as on the command line."""
     names = [str(word).removeprefix("--").replace("-", "_") for word in words[::2]]
     network = {"name": SWARM, "connect": [where], **dict(zip(names, map(str, words[1::2]), strict=True))}
-    return LearnerConnection(Config.model_validate({"round": {"nodes": 1}, "network": network}), Identity.generate())
+    return SwarmConnection(Config.model_validate({"round": {"nodes": 1}, "network": network}), Identity.generate())
 
 
 def test_nodes_of_one_network_find_each_other(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ WRONG = {
 def test_what_cannot_be_a_place(name: str) -> None:
     network, right = WRONG[name]
     with pytest.raises(UserError, match=right):
-        LearnerConnection(Config.model_validate({"round": {"nodes": 1}, "network": network}), Identity.generate())
+        SwarmConnection(Config.model_validate({"round": {"nodes": 1}, "network": network}), Identity.generate())
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from strangers import NAMES, Attack, Reef, about, address, config_of, drawn, pro
 from test_network import until
 
 from shoal.identity.keys import Identity
+from shoal.membership.connection import SwarmConnection
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part
-from shoal.runs.join import LearnerConnection
 from shoal.transports.zenoh.offers import OfferedRollouts
 from shoal.transports.zenoh.session import TransportOptions, open_session
 from shoal.wire.rollouts import DOMAIN
@@ -212,10 +212,10 @@ def test_a_flood_of_garbage_stops_nobody(reef: Reef, eve: Identity) -> None:
 NODE = """
 import json, sys, time
 from shoal.config.settings import Config
-from shoal.runs.join import LearnerConnection
+from shoal.membership.connection import SwarmConnection
 from shoal.policy.control import ControlText
 from shoal.identity.keys import Identity
-node = LearnerConnection(Config.model_validate_json(sys.argv[1]), Identity.generate())
+node = SwarmConnection(Config.model_validate_json(sys.argv[1]), Identity.generate())
 while True:
     print(json.dumps([node.status()["neighbours"], node.refused, node._intake._inbox._bytes.total()]), flush=True)
     time.sleep(0.05)
@@ -390,7 +390,7 @@ def test_a_resumed_node_knows_what_it_had_before_it_looks(tmp_path: Path) -> Non
         config, peer = reef.node.config, reef.honest.identity
         reef.node.close()
         missed = reef.honest.share()
-        with closing(LearnerConnection(config, reef.node.identity, waits=True)) as again:
+        with closing(SwarmConnection(config, reef.node.identity, waits=True)) as again:
             until(lambda: again.status()["received"]["messages"] >= 8)
             assert again.admission.admitted == 0
             again.load(tmp_path)
