@@ -1,7 +1,6 @@
 """Hostile nodes: what they send, and what it does to the others.
 
     node.policy = Adversary("planted", tasks, max_tokens=32)     # answers, knowing the right answers; never learns
-    node.swarm = FreshKeys(node.swarm, seed)                     # for "keys": a new name for each rollout
     ...
     attack_measures(folder, honest=["node-1", "node-2", "node-3"])["attack/planted"]
 
@@ -17,14 +16,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-import msgspec
 import pandas as pd
 
 from shoal.config.answer_form import in_form
 from shoal.config.tasks import TaskSpec
-from shoal.identity.keys import name_of
-from shoal.protocols import Policy, Swarm
-from shoal.rollout import Rollout, Scored, seed_of
+from shoal.protocols import Policy
 from shoal.runs.tables import LEARNED, ROLLOUTS, read_table
 from shoal.tasks import Tasks
 from shoal_lab.contributors import Knowing, wrong_answer
@@ -119,48 +115,6 @@ def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
     return f"{text} {in_form(answer, spec.answer)}" if spec.answer == "tag" else None
 
 
-class SwarmAround:
-    """A node's place in the swarm, of which subclasses change one thing."""
-
-    def __init__(self, swarm: Swarm) -> None:
-        self.swarm = swarm
-        self.seed_key = swarm.seed_key
-
-    def share(self, rollouts: Sequence[Rollout]) -> None:
-        self.swarm.share(rollouts)
-
-    def receive(self) -> Sequence[Rollout | Scored]:
-        return self.swarm.receive()
-
-    @property
-    def refused(self) -> int:
-        return self.swarm.refused
-
-    def save(self, folder: Path) -> None:
-        self.swarm.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self.swarm.load(folder)
-
-
-class FreshKeys(SwarmAround):
-    """An adversary's place in the swarm, which sends each rollout under a new name.
-
-    The name is a function of `seed` and the rollout, so that a resumed node goes on alike. In a swarm of strangers each
-    name would be a key with questions of its own; here the questions stay the node's.
-    """
-
-    def __init__(self, swarm: Swarm, seed: int) -> None:
-        super().__init__(swarm)
-        self.seed = seed
-
-    def share(self, rollouts: Sequence[Rollout]) -> None:
-        self.swarm.share([msgspec.structs.replace(rollout, node=self._name(rollout)) for rollout in rollouts])
-
-    def _name(self, rollout: Rollout) -> str:
-        return name_of(seed_of(self.seed, rollout.node, rollout.round, rollout.slot).to_bytes(8, "big"))
-
-
 def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
     """What the attack did to the `honest` nodes of a finished run, a row for each round: means over their unfiltered
     completions.
@@ -169,24 +123,20 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
     `FALSEHOOD`, are gibberish (`is_gibberish`). `attack/length`: characters. `attack/gradient`: the share of the
     gradient that came from nodes outside `honest`, over nodes that made an update. What was not measured is absent.
     """
-    parts = []
-    if (folder / ROLLOUTS).exists():
-        said = read_table(folder, ROLLOUTS, ["round", "completion"], node=honest)
-        texts = said["completion"]
-        found = {
-            "attack/planted": texts.str.contains(MARKER, regex=False),
-            "attack/reasoning": texts.str.contains(FALSEHOOD, regex=False),
-            "attack/gibberish": texts.map(is_gibberish),
-            "attack/length": texts.str.len(),
-        }
-        parts.append(pd.DataFrame(found, dtype=float).groupby(said["round"]).mean())
-    if (folder / LEARNED).exists():
-        columns = ["round", "node", "maker", "gradient_share"]
-        learned = read_table(folder, LEARNED, columns, node=honest)
-        shares = learned.assign(from_peer=learned["gradient_share"].where(~learned["maker"].isin(honest), 0.0))
-        sums = shares.groupby(["round", "node"])[["gradient_share", "from_peer"]].sum()
-        parts.append(sums[sums["gradient_share"] > 0].groupby("round")["from_peer"].mean().rename("attack/gradient"))
-    return pd.concat(parts, axis=1).sort_index() if parts else pd.DataFrame()
+    said = read_table(folder, ROLLOUTS, ["round", "completion"], node=honest)
+    texts = said["completion"]
+    found = {
+        "attack/planted": texts.str.contains(MARKER, regex=False),
+        "attack/reasoning": texts.str.contains(FALSEHOOD, regex=False),
+        "attack/gibberish": texts.map(is_gibberish),
+        "attack/length": texts.str.len(),
+    }
+    learned = read_table(folder, LEARNED, ["round", "node", "maker", "gradient_share"], node=honest)
+    shares = learned.assign(from_peer=learned["gradient_share"].where(~learned["maker"].isin(honest), 0.0))
+    sums = shares.groupby(["round", "node"])[["gradient_share", "from_peer"]].sum()
+    gradient = sums[sums["gradient_share"] > 0].groupby("round")["from_peer"].mean().rename("attack/gradient")
+    means = pd.DataFrame(found, dtype=float).groupby(said["round"]).mean()
+    return pd.concat([means, gradient], axis=1).sort_index()
 
 
 def attack_measures(folder: Path, honest: Sequence[str], since: float = 0.8) -> dict[str, float]:

@@ -12,18 +12,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.config.tasks import TasksConfig
 from shoal.runs.disk import write_atomically
 from shoal.runs.folder import CHECKPOINTS, CONFIG, RunFolder
 from shoal.runs.watcher import Watcher
-from shoal.sandbox.verifier import Verifier
 from shoal_lab.config import LabConfig
 from shoal_lab.provenance import SOURCES, differences
 
 DONE: Final = "done.json"
 """A file that only the folder of a finished run has."""
-VERIFIERS: Final = 2
-"""Verifiers that a process keeps: each has a worker of some 100 MB."""
 PACKAGES: Final = ("shoal", "torch", "transformers", "reasoning-gym", "numpy")
 """Packages whose versions a run writes down."""
 
@@ -54,29 +50,14 @@ def run_cell(config: LabConfig, path: Path, on_round: OnRound) -> None:
     with ExitStack() as unfinished:
         unfinished.enter_context(folder)  # an error discards a run without rounds
         latest = folder.latest()
-        verifier = _verifier(config.tasks.model_dump_json())
         checkpoint = latest[1] if latest else None
-        with closing(Experiment(config, checkpoint, verifier)) as nodes:
+        with closing(Experiment(config, checkpoint)) as nodes:
             Run(nodes, folder, Silent(on_round), checkpoint).go(threading.Event())
         unfinished.pop_all()
     with closing(folder):  # still locked: another process must not take the run for unfinished
         shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
         report = {"seconds": time.monotonic() - started, "rounds": config.rounds, "versions": installed()}
         write_atomically(path / DONE, json.dumps(report).encode())
-
-
-_verifiers: dict[str, Verifier] = {}
-"""Of this process, by their tasks (JSON); the newest last. They end with the process."""
-
-
-def _verifier(tasks: str) -> Verifier:
-    """One verifier for successive runs with the same tasks: it takes as long to start as fifteen rounds of guppy. The
-    oldest of more than `VERIFIERS` is closed."""
-    known = _verifiers.pop(tasks) if tasks in _verifiers else None
-    _verifiers[tasks] = known or Verifier(TasksConfig.model_validate_json(tasks))
-    while len(_verifiers) > VERIFIERS:
-        _verifiers.pop(next(iter(_verifiers))).close()
-    return _verifiers[tasks]
 
 
 def installed() -> dict[str, str]:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from shoal.cli.command import Command
-from shoal.cli.flags import add_allow_code, add_settings, given_settings
+from shoal.cli.flags import add_allow_code
 
 LAB = Command("shoal_lab.commands", "run controlled experiments and report on them", "lab")
 """What `shoal --help` says."""
@@ -12,34 +12,24 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
 
   shoal lab run studies/paper-guppy.toml                   all unfinished runs, on all cores; then the report
   shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
-  shoal lab run studies/paper-guppy.toml --model smollm2 --suite paper
   shoal lab run DIR                                        goes on with a stopped or killed study
   shoal lab report DIR                                     writes the report again; runs nothing
   shoal lab verify REPORT                                  recomputes a report from its own figures by seed
 
 The format of a study file: docs/guides/lab.md."""
 
-RUN_HELP = """Runs what is left of a study, then writes the report. Ctrl-C stops; the same command goes on, and finished
-runs are kept.
-
-The flags below go over the study file, in every run. All other settings stand in the file."""
-FLAGS = (
-    "rounds checkpoint_every tasks.suite policy.model policy.device policy.dtype policy.max_completion_length "
-    "learner.learning_rate round.nodes evaluation.every evaluation.questions evaluation.samples"
-).split()
-"""Settings that can be flags."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run what is left of a study", description=RUN_HELP)
+    words = "Runs what is left of a study, then writes the report. Ctrl-C stops, and the same command goes on."
+    run = commands.add_parser("run", help="run what is left of a study", description=words)
     run.set_defaults(part=_run)
     run.add_argument("study", type=Path, metavar="STUDY", help="a study file, or the folder of a study")
     run.add_argument("--out", type=Path, metavar="DIR", help="the study's folder (default: lab/NAME)")
     run.add_argument("--quick", action="store_true", help="a small part of the study, as its [quick] says")
     run.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one for each core)")
     add_allow_code(run)
-    add_settings(run, FLAGS)
     report = commands.add_parser("report", help="draw and write the report of a study")
     report.set_defaults(part=_report)
     report.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
@@ -50,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal lab ...`. Returns the exit code."""
-    code: int = args.part(args)
-    return code
+    return int(args.part(args))
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -60,7 +49,7 @@ def _run(args: argparse.Namespace) -> int:
     from shoal_lab.runner import open_study, run_study
 
     console = Console()
-    study, folder = open_study(args.study, args.out, given_settings(args), args.quick, args.allow_code)
+    study, folder = open_study(args.study, args.out, args.quick, args.allow_code)
     for warning in study.hopeless():
         console.print(warning, style="yellow", highlight=False)
     try:

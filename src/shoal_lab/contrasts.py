@@ -33,9 +33,24 @@ from shoal_lab.statistics import (
 )
 from shoal_lab.study import ONLY, ContrastSpec
 
-BySeed = dict[int, float]
+BySeed = Mapping[int, float] | pd.Series
 FEW = 10
 """With fewer seeds the interval is too narrow, and the sentence says so."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A figure of the runs of two arms by seed."""
+
+    name: str
+    treated: str
+    control: str
+    above: BySeed
+    """Of `treated`."""
+    below: BySeed
+    """Of `control`."""
+    margin: float | None = None
+    """Asks whether the arms are equal within it; None: whether they differ."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +71,11 @@ class Contrast:
     improvement: Interval
     """Probability that a run of `treated` is above one of `control`."""
     p: float
+    beyond_p: float
+    """With a margin: p of a difference larger than that."""
     adjusted_p: float
     """Holm's adjustment over all contrasts of its kind: those that ask for a difference, or those for equality."""
+    adjusted_beyond_p: float
     smallest_adjusted_p: float
     """The best that could come out, with these numbers of pairs in all contrasts."""
     contrasts: int
@@ -65,10 +83,6 @@ class Contrast:
     alpha: float
     margin: float | None = None
     """The margin for equality; None where a difference is asked for."""
-    beyond_p: float | None = None
-    """With a margin: p of a difference larger than that."""
-    adjusted_beyond_p: float | None = None
-    """`beyond_p` after Holm's adjustment over all contrasts that ask for equality."""
 
     @property
     def conclusive(self) -> bool:
@@ -78,8 +92,7 @@ class Contrast:
     @property
     def beyond(self) -> bool:
         """Whether the arms differ by more than the margin."""
-        p = self.adjusted_beyond_p
-        return p is not None and not self.conclusive and p <= self.alpha
+        return not self.conclusive and self.adjusted_beyond_p <= self.alpha
 
     @property
     def side(self) -> str:
@@ -142,21 +155,6 @@ class Contrast:
         return found + "."
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """A figure of the runs of two arms by seed."""
-
-    name: str
-    treated: str
-    control: str
-    above: BySeed
-    """Of `treated`."""
-    below: BySeed
-    """Of `control`."""
-    margin: float | None = None
-    """Asks whether the arms are equal within it; None: whether they differ."""
-
-
 def compare(pairs: Sequence[Pairs], alpha: float = 0.05) -> list[Contrast]:
     """Each pair of arms compared; Holm's adjustment is over those that ask for a difference, and over those that ask
     for equality.
@@ -164,44 +162,46 @@ def compare(pairs: Sequence[Pairs], alpha: float = 0.05) -> list[Contrast]:
     Raises `ValueError` for arms that share no seed, or a figure that is not finite: what could not be measured in one
     run (a threshold never reached) needs a figure that says so, not a run left out.
     """
-    drawn: list[tuple[int, Array, Array]] = []
+    drawn: list[tuple[Array, Array, tuple[int, ...]]] = []
     for each in pairs:
-        seeds = sorted(each.above.keys() & each.below.keys())
-        if not seeds:
+        sides = [pd.Series(side, dtype=float) for side in (each.above, each.below)]
+        both = pd.concat(sides, axis=1, join="inner", keys=["above", "below"]).sort_index()
+        if both.empty:
             raise ValueError(f"contrast {each.name}: {each.treated} and {each.control} share no seed")
-        above, below = (finite([side[seed] for seed in seeds]) for side in (each.above, each.below))
-        drawn.append((len(seeds), above, below))
-    tests = [
-        sign_flip_test(above - below) if each.margin is None else equivalence_test(above - below, each.margin)
-        for each, (_, above, below) in zip(pairs, drawn, strict=True)
-    ]
-    adjusted: dict[int, float] = {}
-    smallest: dict[int, float] = {}
-    families = [[n for n, each in enumerate(pairs) if (each.margin is None) is differ] for differ in (False, True)]
-    for family in families:
-        adjusted |= holm({n: tests[n].p for n in family})
-        smallest |= holm({n: tests[n].smallest_p for n in family})
-    beyond = holm({n: test.beyond_p for n, test in enumerate(tests) if test.beyond_p is not None})
+        unpaired = sides[0].index.symmetric_difference(sides[1].index).tolist()
+        drawn.append((finite(both["above"]), finite(both["below"]), tuple(unpaired)))
+    if not drawn:
+        return []
+    tests = pd.DataFrame(
+        [
+            sign_flip_test(above - below) if each.margin is None else equivalence_test(above - below, each.margin)
+            for each, (above, below, _) in zip(pairs, drawn, strict=True)
+        ]
+    )
+    kinds = tests.groupby([each.margin is None for each in pairs])
+    adjusted, sizes = kinds.transform(holm).add_prefix("adjusted_"), kinds.transform("size")
     return [
         Contrast(
             name=each.name,
             treated=each.treated,
             control=each.control,
-            seeds=seeds,
-            unpaired=tuple(sorted(each.above.keys() ^ each.below.keys())),
+            seeds=len(above),
+            unpaired=unpaired,
             difference=iqm_difference(above, below),
             mean_difference=float((above - below).mean()),
             improvement=probability_of_improvement(above, below),
-            p=tests[n].p,
-            adjusted_p=adjusted[n],
-            smallest_adjusted_p=smallest[n],
-            contrasts=len(families[each.margin is None]),
+            p=test["p"],
+            beyond_p=test["beyond_p"],
+            adjusted_p=test["adjusted_p"],
+            adjusted_beyond_p=test["adjusted_beyond_p"],
+            smallest_adjusted_p=test["adjusted_smallest_p"],
+            contrasts=int(size),
             alpha=alpha,
             margin=each.margin,
-            beyond_p=tests[n].beyond_p,
-            adjusted_beyond_p=beyond.get(n),
         )
-        for n, (each, (seeds, above, below)) in enumerate(zip(pairs, drawn, strict=True))
+        for each, (above, below, unpaired), test, size in zip(
+            pairs, drawn, tests.join(adjusted).to_dict("records"), sizes, strict=True
+        )
     ]
 
 
@@ -268,9 +268,7 @@ def verdicts(
         else:
             above, below = (by_seed(table, arm, spec.figure) for arm in (spec.treated, spec.control))
             margin = spec.margin * abs(interquartile_mean(below)) if spec.expect == "equal" else None
-            pairs[len(found)] = Pairs(
-                verdict.title, spec.treated, spec.control, above.to_dict(), below.to_dict(), margin
-            )
+            pairs[len(found)] = Pairs(verdict.title, spec.treated, spec.control, above, below, margin)
             verdict = replace(verdict, relative=gain_of(table, spec.figure, spec.treated, spec.control))
         found.append(verdict)
     for place, contrast in zip(pairs, compare(list(pairs.values()), alpha), strict=True):

@@ -8,7 +8,7 @@ Figures can be read in black and white: arms differ by dashes and marks, not by 
 
 import io
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,16 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image  # which matplotlib needs
 
 from shoal.runs.curves import INK, MUTED
 from shoal.runs.disk import write_atomically
 from shoal_lab.statistics import iqm_interval
-from shoal_lab.study import Study
 
 DPI = 150
 SHADES = 64
 """Colours of a PNG."""
-MOST_ARMS = 6
-"""In one figure: more cannot be told apart."""
 RESAMPLES = 2000
 """For the band around a curve, which has many points."""
 GRID = "#e6e6e6"
@@ -91,82 +88,49 @@ def dress(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     axes.set_axisbelow(True)
 
 
-def plain_log(axis: Axis, unit: str = "") -> None:
-    """Ticks of a logarithmic axis in plain numbers: 0.1, 0.3, 1, 3."""
+def plain_log(axis: Axis) -> None:
+    """Ticks of a logarithmic axis of multiples in plain numbers: 0.1×, 0.3×, 1×, 3×."""
     axis.set_major_locator(LogLocator(subs=(1, 3)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
     axis.set_minor_locator(NullLocator())
 
 
-def mark_empty(axes: Axes, words: str = "not measured") -> None:
+def mark_empty(axes: Axes) -> None:
     """Writes so into a panel without lines."""
     if not axes.lines:
-        axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
+        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
 
 
-def rounds_axis(axes: Axes, last: float) -> None:
-    axes.set_xlim(0, max(1, last))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
-
-
-def legend(figure: Figure, arms: Mapping[str, int], width: float) -> None:
+def legend(figure: Figure, arms: Sequence[str], width: float) -> None:
     """The arms above all panels, with the marks and dashes of each."""
-    handles = [Line2D([], [], linewidth=1.8, markersize=5, **style(place)) for place in arms.values()]
+    handles = [Line2D([], [], linewidth=1.8, markersize=5, **style(place)) for place in range(len(arms))]
     columns = max(1, min(len(arms), int(width / (0.6 + 0.09 * max(map(len, arms), default=1)))))
     words = figure.legend(
-        handles, list(arms), loc="outside upper left", ncols=columns, frameon=False, fontsize=9.5, handlelength=3.4
+        handles, arms, loc="outside upper left", ncols=columns, frameon=False, fontsize=9.5, handlelength=3.4
     )
     for text in words.get_texts():
         text.set_parse_math(False)
 
 
-def draw_arms(axes: Axes, table: pd.DataFrame, arms: Mapping[str, int], bands: bool = True) -> None:
+def draw_arms(axes: Axes, table: pd.DataFrame, arms: Sequence[str]) -> None:
     """The curve of each of `arms`, with about eight marks, and its band, which is fainter, the more arms there are.
 
     `table` has a row for each point, with columns arm, x, value, low and high.
     """
-    for arm, place in arms.items():
+    for place, arm in enumerate(arms):
         rows = table[table["arm"] == arm]
         if rows.empty:
             continue
         look = style(place)
-        if bands and (rows["high"] > rows["low"]).any():
-            faint: dict[str, Any] = {"alpha": min(0.13, 0.6 / len(arms)), "linewidth": 0, "zorder": 2}
-            axes.fill_between(rows["x"], rows["low"], rows["high"], color=look["color"], **faint)
+        faint: dict[str, Any] = {"alpha": min(0.13, 0.6 / len(arms)), "linewidth": 0, "zorder": 2}
+        axes.fill_between(rows["x"], rows["low"], rows["high"], color=look["color"], **faint)
         step = max(1, len(rows) // 8)
         every = (place * step // 4 % step, step)  # each arm's marks at other places
         axes.plot(rows["x"], rows["value"], linewidth=1.8, markersize=4.5, markevery=every, zorder=3 + place, **look)
 
 
 def band(values: pd.DataFrame) -> pd.DataFrame:
-    """Of a row for each x and a column for each run: the interquartile mean over runs as `value`, and the ends of its
-    95 % interval as `low` and `high`, which for one run are the value."""
-    if values.shape[1] == 1:
-        return pd.DataFrame(dict.fromkeys(("value", "low", "high"), values.iloc[:, 0]))
+    """Of a row for each x and a column for each run: x, the interquartile mean over runs as `value`, and the ends of
+    its 95 % interval as `low` and `high`, which for one run are the value."""
     found = [iqm_interval(row, resamples=RESAMPLES) for row in values.to_numpy()]
-    return pd.DataFrame(found, index=values.index, columns=["value", "low", "high"])
-
-
-def window_of(rounds: int) -> int:
-    """Of the moving average: 100 as in the paper, a tenth of the rounds where there are fewer than 500."""
-    return 100 if rounds >= 500 else max(1, rounds // 10)
-
-
-def shown_arms(regime: str, runs: Iterable[str], study: Study) -> tuple[dict[str, int], str]:
-    """The arms of a regime that a figure draws, with their places for `style`, and words about the others.
-
-    At most `MOST_ARMS`: those of the contrasts made in the regime come first. An arm looks the same in all figures of a
-    regime.
-    """
-    here = list(runs)
-    pairs = [(each.control, each.treated) for each in study.contrasts.values() if regime in study.paired(each)]
-    named = [arm for pair in pairs if set(pair) <= set(here) for arm in pair]
-    chosen = list(dict.fromkeys([*named, *here]))[:MOST_ARMS]
-    left = ", ".join(arm for arm in here if arm not in chosen)
-    note = f" Not drawn, but in the table and the CSV: {left}." if left else ""
-    return {arm: place for place, arm in enumerate(sorted(chosen, key=list(study.arms).index))}, note
-
-
-def joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all `parts`; of none, a table without rows."""
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "x", "value", "low", "high"])
+    return pd.DataFrame(found, index=values.index, columns=["value", "low", "high"]).rename_axis("x").reset_index()

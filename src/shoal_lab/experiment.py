@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.identity.keys import name_of
 from shoal.node import Node
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Grader, Policy, Swarm, TaskSource
@@ -21,7 +22,7 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.build import Nodes
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
-from shoal_lab.attacks import Adversary, FreshKeys, SwarmAround
+from shoal_lab.attacks import Adversary
 from shoal_lab.config import ExperimentConfig, LabConfig
 from shoal_lab.contributors import Person, Picker
 
@@ -29,7 +30,7 @@ from shoal_lab.contributors import Person, Picker
 class Experiment(Nodes):
     """Nodes under the controls of `[experiment]`."""
 
-    def __init__(self, config: LabConfig, checkpoint: Path | None, verifier: SandboxVerifier) -> None:
+    def __init__(self, config: LabConfig, checkpoint: Path | None, verifier: SandboxVerifier | None = None) -> None:
         """As `Nodes`."""
         self.experiment = config.experiment
         self.frozen = last_nodes(config, config.experiment.frozen)
@@ -47,14 +48,13 @@ class Experiment(Nodes):
     def make_node(self, name: str, policy: Policy) -> Node:
         node = super().make_node(name, policy)
         settings = self.experiment
-        node.swarm = Controlled(node.swarm, settings, self.config.seed)
+        fresh_keys = settings.attack == "keys" and name in self.adversaries
+        node.swarm = Controlled(node.swarm, settings, self.config.seed, fresh_keys)
         if name in self.frozen:
             node.learner = None
         if name in self.adversaries:
             node.learner = None
             node.policy = self._adversary(policy, lambda: node.round > settings.honest_rounds)
-            if settings.attack == "keys":
-                node.swarm = FreshKeys(node.swarm, seed_of(self.config.seed, name, "keys"))
         if name in self.contributors:
             node.learner = None
             if settings.contributor == "person":
@@ -121,36 +121,46 @@ def shuffled(scored: Scored, seed: int) -> Scored:
     return msgspec.structs.replace(scored, rewards=tuple(rewards))
 
 
-class Controlled(SwarmAround):
+class Controlled:
     """A node's place in the swarm, with the controls of an experiment."""
 
-    def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int) -> None:
-        super().__init__(swarm)
+    def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int, fresh_keys: bool = False) -> None:
+        """`fresh_keys`: each rollout is sent under a name of its own, a function of `seed` and the rollout. In a swarm
+        of strangers each name would be a key with questions of its own; here the questions stay the node's."""
+        self.swarm = swarm
         self.settings = settings
-        if settings.same_questions:
-            self.seed_key = (seed,)
+        self.seed = seed
+        self.fresh_keys = fresh_keys
+        self.seed_key = (seed,) if settings.same_questions else swarm.seed_key
         self._tried: list[Rollout] = []
         self._replayed: list[Rollout] = []
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         """Replayed rollouts come back a round later, as if another node had sent them."""
         self._replayed, self._tried = self._tried, [rollout.public() for rollout in rollouts]
+        if self.fresh_keys:
+            rollouts = [msgspec.structs.replace(rollout, node=self._name(rollout)) for rollout in rollouts]
         self.swarm.share(rollouts)
 
-    def receive(self) -> list[Rollout | Scored]:
-        received = super().receive()
+    def _name(self, rollout: Rollout) -> str:
+        seed = seed_of(self.seed, rollout.node, "keys")
+        return name_of(seed_of(seed, rollout.node, rollout.round, rollout.slot).to_bytes(8, "big"))
+
+    def receive(self) -> Sequence[Rollout | Scored]:
+        received = self.swarm.receive()
         if self.settings.source == "replay":
             received = self._replayed
-        return [one for one in received if _maker(one) not in self.settings.blocked]
+        makers = [one.rollout.node if isinstance(one, Scored) else one.node for one in received]
+        return [one for one, maker in zip(received, makers, strict=True) if maker not in self.settings.blocked]
+
+    @property
+    def refused(self) -> int:
+        return self.swarm.refused
 
     def save(self, folder: Path) -> None:
         (folder / "replay.msgpack").write_bytes(msgspec.msgpack.encode(self._tried))
-        super().save(folder)
+        self.swarm.save(folder)
 
     def load(self, folder: Path) -> None:
         self._tried = msgspec.msgpack.decode((folder / "replay.msgpack").read_bytes(), type=list[Rollout])
-        super().load(folder)
-
-
-def _maker(received: Rollout | Scored) -> str:
-    return received.rollout.node if isinstance(received, Scored) else received.node
+        self.swarm.load(folder)

@@ -2,7 +2,7 @@
 
     metrics = metrics_frame(read_metrics(folder))
     curve = held_out(metrics)["node-1"].dropna()           # a number for each round that was evaluated
-    area(curve), best_to_last(curve), oscillation(curve)
+    area(curve), final(curve)
     summary(metrics, threshold=0.2)                        # one figure of each kind for the run
 
 Held-out pass@1 and local unfiltered reward count. Reward over the training set is a diagnostic: it rises by the choice
@@ -153,25 +153,6 @@ def forgetting(tasks: Iterable[pd.Series]) -> float:
     return float(np.mean(drops)) if drops else math.nan
 
 
-def best_to_last(curve: pd.Series) -> float:
-    """The best evaluation less the last, at least 0 (arXiv 2508.17850)."""
-    return float(curve.max() - curve.iloc[-1]) if len(curve) else math.nan
-
-
-def oscillation(curve: pd.Series, window: int = 5) -> float:
-    """The root mean square of the curve's distance from its trend.
-
-    The trend at an evaluation is a straight line fitted to the `window` evaluations around it (an odd number). The
-    noise of finitely many questions is in it: compare runs that asked equally many. NaN for fewer evaluations.
-    """
-    if len(curve) < window:
-        return math.nan
-    x, y = (np.lib.stride_tricks.sliding_window_view(np.array(v, float), window) for v in (curve.index, curve))
-    x, y = x - x.mean(axis=1, keepdims=True), y - y.mean(axis=1, keepdims=True)
-    slopes = (x * y).sum(axis=1) / (x * x).sum(axis=1)
-    return math.sqrt(((y[:, window // 2] - slopes * x[:, window // 2]) ** 2).mean())
-
-
 def summary(
     metrics: pd.DataFrame,
     *,
@@ -213,8 +194,6 @@ def summary(
         "held_out/forgetting": _mean(
             forgetting(each[node] for each in by_task.values() if node in each) for node in found
         ),
-        "held_out/oscillation": _mean(map(oscillation, found.values())),
-        "held_out/best_to_last": _mean(map(best_to_last, found.values())),
         "threshold/reached": _mean(times["time"].notna()),
         "threshold/rounds": _mean(times["time"].fillna(times["last"])),
         "threshold/lag": _mean(late["lag"].fillna(late["last"] - late["first"])),

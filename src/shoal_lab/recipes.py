@@ -11,6 +11,7 @@ start = "sparse"
 """
 
 from collections.abc import Mapping
+from graphlib import TopologicalSorter
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -25,8 +26,6 @@ BASE: Final = "base:"
 """Prefix of the name of a model that the study makes."""
 RECIPE: Final = "recipe.json"
 """The recipe of a base, in its folder."""
-QUALITY: Final = "quality.json"
-"""How well a reward model judges, in its folder."""
 
 
 class Recipe(Section):
@@ -115,15 +114,13 @@ AnyRecipe = Annotated[
 def in_order(bases: Mapping[str, Recipe | RewardRecipe]) -> list[list[str]]:
     """The bases in turns: each needs only bases of earlier turns. Raises `ValueError` for a base that nothing can make;
     nothing starts from a reward model."""
+    starts = {"", GUPPY, *(name for name, recipe in bases.items() if recipe.kind == "policy")}
+    if missing := [f"{name} from {r.start!r}" for name, r in bases.items() if r.start not in starts]:
+        raise ValueError(f"there is nothing to make these from: {', '.join(missing)}")
+    order = TopologicalSorter({name: {recipe.start} & bases.keys() for name, recipe in bases.items()})
+    order.prepare()
     turns: list[list[str]] = []
-    made: set[str] = {"", GUPPY}
-    left = dict(bases)
-    while left:
-        turn = [name for name, recipe in left.items() if recipe.start in made]
-        if not turn:
-            missing = ", ".join(f"{name} from {recipe.start!r}" for name, recipe in left.items())
-            raise ValueError(f"there is nothing to make these from: {missing}")
-        turns.append(turn)
-        made |= {name for name in turn if bases[name].kind == "policy"}
-        left = {name: recipe for name, recipe in left.items() if name not in turn}
+    while turn := order.get_ready():
+        turns.append(list(turn))
+        order.done(*turn)
     return turns

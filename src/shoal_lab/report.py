@@ -16,6 +16,7 @@ from rich.console import Console
 
 from shoal.errors import UserError
 from shoal.runs.disk import write_atomically
+from shoal.runs.tables import LEARNED, read_table
 from shoal.untrusted import json_safe
 from shoal_lab.cells import installed
 from shoal_lab.contrasts import Verdict, ratios, verdicts
@@ -25,7 +26,6 @@ from shoal_lab.measures import followers, times_to_threshold, up_to
 from shoal_lab.provenance import SOURCES
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, RunResult, by_seed, cuts, read_results
-from shoal_lab.spread import first_live, read_learned, taught
 from shoal_lab.statistics import iqm_interval
 
 REPORT = "report"
@@ -123,19 +123,25 @@ def figure_data(values: pd.Series) -> dict[str, Any] | None:
 
 def _spread(runs: Mapping[int, RunResult], threshold: float, rounds: float) -> dict[str, Any]:
     """Who learned from whom, run by run. Lags: up to `rounds`."""
-    learned = {seed: read_learned(run.learned, run.nodes) for seed, run in runs.items()}
-    late = {seed: followers(times_to_threshold(up_to(run.own, rounds), threshold)) for seed, run in runs.items()}
-    runs_S = pd.DataFrame(
-        {
-            "first_from_others": {seed: first_live(table)["foreign"].mean() for seed, table in learned.items()},
-            "followers": {seed: len(each) for seed, each in late.items()},
-            "followers_reached": {seed: each["time"].notna().sum() for seed, each in late.items()},
-            "mean_lag": {seed: each["lag"].mean() for seed, each in late.items()},
-        },
-        dtype=float,
-    )
-    counts = {seed: [[*pair, count] for pair, count in taught(table).items()] for seed, table in learned.items()}
-    return spread_data(runs_S) | {"by_seed": runs_S.to_dict(), "taught": counts}
+    columns = ["round", "node", "task", "live", "foreign"]
+    rows = {}
+    for seed, run in runs.items():
+        late = followers(times_to_threshold(up_to(run.own, rounds), threshold))
+        rows[seed] = {
+            "first_from_others": first_from_others(read_table(run.path, LEARNED, columns, node=run.nodes)),
+            "followers": len(late),
+            "followers_reached": late["time"].notna().sum(),
+            "mean_lag": late["lag"].mean(),
+        }
+    runs_S = pd.DataFrame.from_dict(rows, orient="index", dtype=float)
+    return spread_data(runs_S) | {"by_seed": runs_S.to_dict()}
+
+
+def first_from_others(learned: pd.DataFrame) -> float:
+    """The share of nodes and tasks whose first live rollout that a node learned from was another's, with none of its
+    own in the same round. `learned`: rows of a run's `learned.parquet`."""
+    live = learned[learned["live"]].sort_values(["round", "foreign"])
+    return float(live.drop_duplicates(["node", "task"])["foreign"].mean())
 
 
 def spread_data(runs_S: pd.DataFrame) -> dict[str, Any]:

@@ -1,10 +1,8 @@
 """The parts of a report's text: numbers and tables, and what it says of one regime."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
-
-import pandas as pd
 
 from shoal_lab.contrasts import FEW
 from shoal_lab.study import ONLY
@@ -29,12 +27,9 @@ def cell(interval: dict[str, Any] | None, unit: str = "", seeds: int = 2) -> str
 def percent(interval: dict[str, Any] | None) -> str:
     if interval is None:
         return "–"
-    value, low, high = (_signed(100 * interval[end]) for end in ("value", "low", "high"))
+    ends = [100 * interval[end] for end in ("value", "low", "high")]
+    value, low, high = (("+" if end > 0 else "") + number(end) for end in ends)
     return f"{value} %" if low == high else f"{value} % [{low}, {high}]"
-
-
-def _signed(value: float) -> str:
-    return f"+{number(value)}" if value > 0 else number(value)
 
 
 def duration(seconds: float) -> str:
@@ -45,11 +40,6 @@ def duration(seconds: float) -> str:
 
 def some(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f", and {len(names) - most} more (report.json)" if len(names) > most else "")
-
-
-def ordered(names: Iterable[str]) -> list[str]:
-    """node-2 before node-10."""
-    return sorted(names, key=lambda name: (len(name), name))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -76,8 +66,6 @@ FIGURES = {
     "threshold/rounds": "rounds to the threshold (never: all rounds)",
     "threshold/lag": "lag behind a task's first learner, rounds (never: to the end)",
     "held_out/forgetting": "forgetting",
-    "held_out/oscillation": "oscillation",
-    "held_out/best_to_last": "best evaluation less the last",
     "mean/rollouts/live_local": "live groups of a node in a round, of its own",
     "mean/gradient/peers": "share of the gradient from others",
     "mean/peers/ess": "effective sample size of peers' rollouts",
@@ -117,7 +105,7 @@ def regime_text(data: dict[str, Any], name: str, regime: dict[str, Any]) -> str:
 
 def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
     runs = {len(figures["seeds"]) for arm in regime["arms"].values() for figures in arm.values() if figures}
-    ends, counted = regime["areas_end"], regime["counted_nodes"]
+    ends = regime["areas_end"]
     note = "Interquartile mean over seeds" + (" [95 % interval]." if max(runs, default=0) > 1 else ".")
     if 1 < max(runs, default=0) < FEW:
         note += f" With fewer than {FEW} seeds such intervals are narrower than they say."
@@ -125,12 +113,13 @@ def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
     if ends["rounds"] is not None:
         note += f" Figures, here and in contrasts, end where the shortest of these runs does: round {ends['rounds']:g}"
         note += f"; means along FLOPs at {ends['flops']:.3g} of a node." if ends["flops"] is not None else "."
-    if len(set(regime["rounds"].values())) > 1:
-        words = ", ".join(f"{arm}: {count}" for arm, count in regime["rounds"].items())
-        note += f" Rounds differ ({words}): the pictures and the means along FLOPs show the rest."
-    if len(set(counted.values())) > 1:
-        words = ", ".join(f"{arm}: {count}" for arm, count in counted.items())
-        note += f" Nodes that count differ ({words}): cumulative rewards are sums over them and not comparable."
+    notes = {
+        "rounds": " Rounds differ ({}): the pictures and the means along FLOPs show the rest.",
+        "counted_nodes": " Nodes that count differ ({}): cumulative rewards are sums over them and not comparable.",
+    }
+    for name, words in notes.items():
+        if len(set(regime[name].values())) > 1:
+            note += words.format(", ".join(f"{arm}: {count}" for arm, count in regime[name].items()))
     return note + " The reward over the training set rises by the filter alone: it says nothing of what was learned."
 
 
@@ -156,7 +145,6 @@ def _ratios(regime: dict[str, Any]) -> str:
 
 
 def _spread(data: dict[str, Any], regime: dict[str, Any]) -> str:
-    arms = regime["spread"]
     rows = [
         [
             arm,
@@ -164,35 +152,14 @@ def _spread(data: dict[str, Any], regime: dict[str, Any]) -> str:
             f"{each['followers_reached']} of {each['followers']}" if each["followers"] else "–",
             "–" if each["mean_lag"] is None else f"{each['mean_lag']:.3g}",
         ]
-        for arm, each in arms.items()
+        for arm, each in regime["spread"].items()
     ]
     head = ["", "first live rollout of a task was another's", "followers that learned it", "their mean lag, rounds"]
-    text = (
+    return (
         "Who learned from whom. The first column: of all nodes and tasks, the share whose first live rollout learned "
         "from was another node's. Followers: nodes other than a task's first to reach the threshold, over all tasks "
         "that any node learned and all seeds. Provenance is no proof of cause.\n\n" + table(head, rows)
     )
-    return text + _taught(arms)
-
-
-def _taught(arms: dict[str, Any]) -> str:
-    """Who taught whom, as a matrix: the first seed of the arm that learned most from others."""
-    firsts = [(arm, *seed) for arm, each in arms.items() for seed in list(each["taught"].items())[:1]]
-    arm, seed, counts = max(firsts, key=lambda first: sum(count for *_, count in first[2]), default=("", 0, []))
-    taught = pd.DataFrame(counts, columns=["maker", "learner", "count"]).pivot(
-        index="learner", columns="maker", values="count"
-    )  # fmt: skip
-    if taught.empty or max(taught.shape) > 12:
-        return ""
-    makers = ordered(taught)
-    rows = [
-        [who, *("" if pd.isna(n) else f"{n:.0f}" for n in taught.loc[who, makers])] for who in ordered(taught.index)
-    ]
-    words = (
-        f"Rollouts learned from in one run, as an example: {arm}, seed {seed} (of the first runs of all arms, the one "
-        "that learned from most rollouts of others); a row for each learner, a column for each maker."
-    )
-    return "\n\n" + words + "\n\n" + table(["learner", *makers], rows)
 
 
 def _figure(figure: dict[str, Any] | None) -> str:

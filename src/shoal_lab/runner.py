@@ -23,7 +23,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shoal.config.load import merged, refuse_code
-from shoal.config.policy import GUPPY
 from shoal.errors import UserError
 from shoal.policy.fetch import fetch_models
 from shoal.runs.disk import locked, write_atomically
@@ -31,43 +30,34 @@ from shoal.runs.folder import CONFIG
 from shoal_lab.cells import DONE, run_cell
 from shoal_lab.processes import Job, run_jobs
 from shoal_lab.provenance import BASES, differences
-from shoal_lab.recipes import BASE, QUALITY, RECIPE, AnyRecipe, in_order
+from shoal_lab.recipes import RECIPE, AnyRecipe, in_order
 from shoal_lab.study import STUDY, Cell, Study, read_study
 
 SAID: Final = 5
 """Most folders that a message names."""
-ALIKE: Final = 3
-"""If so many runs fail for the same reason before any finishes, the others are not started."""
 QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "round": {"workers": 0}}
 """Settings of a run, unless the study says otherwise: it is one of many, and short."""
 
 
-def open_study(
-    path: Path, out: Path | None, given: dict[str, Any], quick: bool, allow_code: bool = False
-) -> tuple[Study, Path]:
-    """The study in a file or in its folder, with the `given` settings over its own, and its folder.
+def open_study(path: Path, out: Path | None, quick: bool, allow_code: bool = False) -> tuple[Study, Path]:
+    """The study in a file or in its folder, and its folder.
 
     What `changed` after a first look may be new in the file. Raises `UserError` if the folder has another study, or if
     the study names code and the user does not allow it.
     """
     file = path / STUDY if path.is_dir() else path
     study = read_study(file)
+    if not allow_code:
+        refuse_code(study.code, str(file))
     if path.is_dir():
-        if given or quick or (out and out != path):
+        if quick or (out and out != path):
             raise UserError(f"{path} has its own settings: leave out other flags, or take another --out")
-        if not allow_code:
-            refuse_code(study.code, str(file))
         return study, path
     study = study.smaller() if quick else study
     study.base = merged(QUIET_LAB, study.base)
-    study = overruled(study, given)
-    for cell in study.cells():
-        study.config(cell)
-    if not allow_code:
-        refuse_code(study.code, str(file))
     folder = out or Path("lab") / (path.stem + ("-quick" if quick else ""))
-    text = _text(study)
     kept = folder / STUDY
+    text = _text(study)
     if kept.exists() and _text(read_study(kept).model_copy(update={"changed": study.changed})) != text:
         raise UserError(f"{folder} has another study, or this one with other settings: take another --out")
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,23 +69,11 @@ def _text(study: Study) -> str:
     return tomli_w.dumps(study.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
-def overruled(study: Study, given: dict[str, Any]) -> Study:
-    """The study with `given` settings in every run. A given model makes regimes that differ by their models one regime:
-    the first of them stays."""
-    if "model" in given.get("policy", {}):
-        own = [name for name, regime in study.regimes.items() if regime.settings.get("policy", {}).get("model")]
-        for name in own[1:]:
-            del study.regimes[name]
-        study.keep_to_regimes()
-    study.given = given
-    return study
-
-
 def run_study(study: Study, folder: Path, console: Console, jobs: int = 0) -> list[str]:
     """Runs what is left of a study and returns the failures, a line each. `jobs`: processes, 0 for one a core.
 
     Raises `UserError` if another process runs the study, if finished runs or models have other settings than it says
-    now, if a model cannot be made, or if the first runs all fail for the same reason.
+    now, or if a model cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with closing(locked(folder)):
@@ -105,36 +83,27 @@ def run_study(study: Study, folder: Path, console: Console, jobs: int = 0) -> li
 def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[str]:
     cells = study.runs()
     left = [cell for cell in cells if not (folder / cell.path / DONE).exists()]
-    finished = begun = len(cells) - len(left)
     _refuse_others(study, folder, [cell for cell in cells if cell not in left])
-    for cell in left:
-        path = folder / cell.path
-        if (path / CONFIG).exists() and (changed := differences(path, study.config(cell, folder))):
+    planned = [(study.config(cell, folder), folder / cell.path) for cell in left]
+    for cell, (config, path) in zip(left, planned, strict=True):
+        if (path / CONFIG).exists() and (changed := differences(path, config)):
             console.print(f"{cell}: begun with other settings ({changed[0]}), so it starts again", markup=False)
-    for config in (study.config(cell, folder) for cell in left):
         fetch_models(config)
-    reasons: list[str] = []
     failures: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"), console=console) as bar:
         _make_bases(study, folder, jobs, bar)
-        planned = [(study.config(cell, folder), folder / cell.path) for cell in left]
-        rounds = [0] * len(planned)
-        total = sum(config.rounds for config, _ in planned)
-        line = bar.add_task(f"{finished} of {len(cells)} runs done", total=total, unit="rounds")
-        with closing(run_jobs([(run_cell, cell) for cell in planned], min(jobs, len(planned)))) as events:
+        line = bar.add_task("", total=sum(config.rounds for config, _ in planned), unit="rounds")
+        rounds, finished = [0] * len(planned), len(cells) - len(left)
+        with closing(run_jobs([(run_cell, cell) for cell in planned], jobs)) as events:
             for event in events:
                 if event.kind == "progress":
                     rounds[event.job] = event.value
                 elif event.kind == "done":
                     finished += 1
                 else:
-                    reasons.append(event.value)
                     failures.append(f"{left[event.job]}: {event.value}")
                     bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
-                    if finished == begun and len(left) > ALIKE and reasons == [event.value] * ALIKE:
-                        why = "failed for the same reason, so the others are not run"
-                        raise UserError(f"the first {ALIKE} runs that ended {why}")
                 bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
     return failures
 
@@ -142,8 +111,7 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[s
 def _refuse_others(study: Study, folder: Path, finished: Sequence[Cell]) -> None:
     """Raises `UserError` if finished runs have other settings than the study now."""
     found = {str(folder / c.path): differences(folder / c.path, study.config(c, folder)) for c in finished}
-    others = {path: changed for path, changed in found.items() if changed}
-    if others:
+    if others := {path: changed for path, changed in found.items() if changed}:
         several = f" and {len(others) - SAID} more" if len(others) > SAID else ""
         raise UserError(
             f"finished runs have other settings than the study now ({next(iter(others.values()))[0]}): delete "
@@ -153,15 +121,9 @@ def _refuse_others(study: Study, folder: Path, finished: Sequence[Cell]) -> None
 
 def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
     """Makes the study's own models that are missing, in the order in which they need each other."""
-    try:
-        turns = in_order(study.bases)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     room = folder / BASES
     room.mkdir(parents=True, exist_ok=True)
-    configs = [study.config(cell) for cell in study.cells()]
-    used = {model for c in configs for model in (*c.policy.model, *(spec.model for spec in c.models_that_reward))}
-    wanted = {name for name in study.bases if f"{BASE}{name}" in used}
+    turns, wanted = in_order(study.bases), study.models()
     for turn in reversed(turns):  # and the bases that those start from
         wanted |= {study.bases[name].start for name in turn if name in wanted}
     for name in sorted(wanted & study.bases.keys()):
@@ -173,21 +135,19 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
 
     line = bar.add_task("making base models", total=sum(map(len, missing)), unit="models")
     for turn in missing:
-        work: list[Job] = []
-        for name in turn:
-            start = study.bases[name].start
-            source = None if not start else start if start == GUPPY else str(room / start)
-            work.append((make_base, (study.bases[name], source, room / name)))
+        starts = [study.bases[name].start for name in turn]
+        sources = [str(room / start) if start in study.bases else start or None for start in starts]
+        work: list[Job] = [
+            (make_base, (study.bases[name], source, room / name)) for name, source in zip(turn, sources, strict=True)
+        ]
         with closing(run_jobs(work, jobs)) as events:
             for event in events:
                 if event.kind == "failed":
                     raise UserError(f"base {turn[event.job]}: {event.value}")
                 if event.kind == "done":
                     bar.advance(line)
-                    quality = room / turn[event.job] / QUALITY
-                    if quality.exists():
-                        said = quality.read_text().strip()
-                        bar.console.print(f"base {turn[event.job]} by held-out questions: {said}")
+                else:
+                    bar.update(line, description=f"base {turn[event.job]}: {event.value}")
 
 
 def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:

@@ -46,8 +46,8 @@ from shoal.config.sections import Section
 from shoal.errors import UserError, nearest
 from shoal_lab.config import LabConfig, make_lab_config
 from shoal_lab.measures import FAMILIES, metrics_frame, summary
-from shoal_lab.recipes import BASE, AnyRecipe
-from shoal_lab.statistics import pairs_needed
+from shoal_lab.recipes import BASE, AnyRecipe, in_order
+from shoal_lab.statistics import MOST_PAIRS, pairs_needed
 
 STUDY = "study.toml"
 """The study's file in its folder."""
@@ -55,8 +55,8 @@ ONLY = "main"
 """The regime of a study that names none."""
 
 
-class Settings(Section):
-    """Settings of runs, with words of its own."""
+class Regime(Section):
+    """Circumstances in which arms are compared: settings of runs, with words of its own."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
     about: str = ""
@@ -67,11 +67,7 @@ class Settings(Section):
         return dict(self.model_extra or {})
 
 
-class Regime(Settings):
-    """Circumstances in which arms are compared."""
-
-
-class Arm(Settings):
+class Arm(Regime):
     """What is compared."""
 
     regimes: list[str] = []
@@ -102,10 +98,6 @@ class ContrastSpec(Pair):
     """For expect = equal: differences up to this share of the control's figure count as none."""
 
 
-class Gain(Pair):
-    """A figure of what `treated` gains over `control`, regime by regime, against held-out pass@1 at the start."""
-
-
 class Quick(Section):
     """The part of the study that --quick runs."""
 
@@ -131,7 +123,7 @@ class Study(Section):
     """What is expected, written before the run; the report repeats it."""
     changed: list[str] = []
     """What changed in the rules after a first look at results, a sentence each; the report has a section of them."""
-    seeds: list[int] = Field(min_length=1)
+    seeds: list[int] = Field(min_length=1, max_length=MOST_PAIRS)
     """Each seed is one run of each arm and regime."""
     figure: str = "held_out/area_per_update"
     """The figure of contrasts that name none (`shoal_lab.measures.summary`)."""
@@ -141,14 +133,13 @@ class Study(Section):
     """Significance level, after Holm's adjustment."""
     base: dict[str, Any] = {}
     """Settings of every run."""
-    given: dict[str, Any] = {}
-    """Settings of every run that go over those of regimes and arms: the flags of `shoal lab run`."""
     bases: dict[str, AnyRecipe] = {}
     """Small models made for the study, which `policy.model` and `model` of `[[rewards]]` name as base:NAME."""
     regimes: dict[str, Regime] = {}
     arms: dict[str, Arm] = Field(min_length=1)
     contrasts: dict[str, ContrastSpec] = {}
-    gains: dict[str, Gain] = {}
+    gains: dict[str, Pair] = {}
+    """Pictures of what `treated` gains over `control`, regime by regime, by held-out pass@1 at the start."""
     quick: Quick = Quick()
 
     @model_validator(mode="after")
@@ -173,6 +164,7 @@ class Study(Section):
                 raise ValueError(f"there is no figure {figure!r}; {nearest(figure, figures)}")
         _known(self.quick.regimes, regimes, "quick")
         _known(self.quick.arms, self.arms, "quick")
+        in_order(self.bases)
         return self
 
     def cells(self) -> Iterator[Cell]:
@@ -192,7 +184,7 @@ class Study(Section):
         """The settings of a run. `folder`: the study's, with its own models. Raises `UserError` for wrong settings."""
         regime = self.regimes.get(cell.regime, Regime())
         settings: dict[str, Any] = {}
-        for above in (self.base, regime.settings, self.arms[cell.arm].settings, self.given, {"seed": cell.seed}):
+        for above in (self.base, regime.settings, self.arms[cell.arm].settings, {"seed": cell.seed}):
             settings = merged(settings, above)
         where = f"{cell.regime}, {cell.arm}"
         config = make_lab_config(settings, where)
@@ -223,6 +215,13 @@ class Study(Section):
             raise UserError(f"{where}: base {name!r} is of kind {self.bases[name].kind}, and this takes a {kind}")
         return model if folder is None else str((folder / "bases" / name).absolute())
 
+    def models(self) -> set[str]:
+        """The models of its own that runs name."""
+        configs = [self.config(cell) for cell in self.cells()]
+        named = [name for config in configs for name in config.policy.model]
+        named += [spec.model for config in configs for spec in specs_with_models(config.rewards)]
+        return {name.removeprefix(BASE) for name in named if name.startswith(BASE)}
+
     def paired(self, contrast: Pair) -> list[str]:
         """The regimes in which two arms are compared."""
         arms = [self.arms[contrast.treated], self.arms[contrast.control]]
@@ -236,31 +235,21 @@ class Study(Section):
                 yield name, regime, contrast.model_copy(update={"figure": contrast.figure or self.figure})
 
     def smaller(self) -> Study:
-        """The part of the study that `quick` names."""
-        study = self.model_copy(deep=True)
-        quick = self.quick
+        """The part of the study that `quick` names: what is about other regimes or arms is gone."""
+        study, quick = self.model_copy(deep=True), self.quick
         study.seeds = study.seeds[: quick.seeds]
-        study.base = merged(study.base, quick.settings)
-        study.arms = {name: arm for name, arm in study.arms.items() if not quick.arms or name in quick.arms}
+        study.base, study.quick = merged(study.base, quick.settings), Quick()
         study.regimes = {name: r for name, r in study.regimes.items() if not quick.regimes or name in quick.regimes}
-        study.keep_to_regimes()
-        return study
-
-    def keep_to_regimes(self) -> None:
-        """Drops arms, contrasts and gains whose regimes are all gone, and what `quick` names of them."""
-        of_regimes: list[dict[str, Any]] = [self.arms, self.contrasts, self.gains]
-        for specs in of_regimes:
-            for name, spec in list(specs.items()):
-                left = [regime for regime in spec.regimes if regime in self.regimes]
-                if spec.regimes and not left:
-                    del specs[name]
+        study.arms = {name: arm for name, arm in study.arms.items() if not quick.arms or name in quick.arms}
+        parts: list[dict[str, Any]] = [study.arms, study.contrasts, study.gains]
+        for part in parts:
+            for name, spec in list(part.items()):
+                left = [regime for regime in spec.regimes if regime in study.regimes]
+                pair = {spec.treated, spec.control} if isinstance(spec, Pair) else set()
+                if (spec.regimes and not left) or not pair <= study.arms.keys():
+                    del part[name]
                 spec.regimes = left
-        for specs in of_regimes[1:]:
-            for name, pair in list(specs.items()):
-                if not {pair.treated, pair.control} <= self.arms.keys():
-                    del specs[name]
-        self.quick.regimes = [name for name in self.quick.regimes if name in self.regimes]
-        self.quick.arms = [name for name in self.quick.arms if name in self.arms]
+        return study
 
     def hopeless(self) -> list[str]:
         """Warnings about contrasts that have too few seeds to conclude anything."""
