@@ -2,8 +2,7 @@
 
     python scripts/publish_study.py lab/default default
 
-The report keeps the pictures of held-out pass@1 and gains alone. `shoal lab run studies/NAME.toml` makes the others
-again, and the numbers behind pictures.
+`shoal lab run studies/NAME.toml` makes the numbers behind pictures again.
 """
 
 from __future__ import annotations
@@ -16,17 +15,12 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs" / "studies"
-KEPT = ("held_out_", "gain")
-"""How the names of pictures that are kept begin."""
 
 
 def published(text: str, command: str, name: str) -> str:
-    """The report with the command that repeats it, without the other pictures, their captions and links to numbers."""
+    """The report with the command that repeats it, without links to numbers."""
     flags = command.partition("study.toml")[2]
     text = text.replace(command, f"shoal lab run studies/{name}.toml{flags}")
-    text = re.sub(
-        r"!\[([^\]]+)\]\([^)]+\)\n\n.*\n\n?", lambda found: found[0] if found[1].startswith(KEPT) else "", text
-    )
     return re.sub(r" \[Numbers\]\([^)]+\)", "", text)
 
 
@@ -43,8 +37,7 @@ def main() -> None:
     figures = json.loads(published((made / "report.json").read_text(), command, args.name))
     (place / "report.json").write_text(json.dumps(figures, ensure_ascii=False, separators=(",", ":")) + "\n")
     for picture in made.glob("*.png"):
-        if picture.name.startswith(KEPT):
-            shutil.copy(picture, place)
+        shutil.copy(picture, place)
     print(f"{place}; check it: {Path(sys.executable).with_name('shoal')} lab verify {place}")
 
 

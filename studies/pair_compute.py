@@ -20,9 +20,9 @@ from shoal_lab.statistics import interquartile_mean, relative_difference
 AREA, BLIND = "held_out/area_per_flop", "held_out/blind"
 
 
-def line(runs: Runs, treated: str, control: str, threshold: float) -> str:
+def line(runs: Runs, treated: str, control: str) -> str:
     """What one arm of a regime is above or below another, up to the compute that both reach."""
-    figures = scores({arm: runs[arm] for arm in (treated, control)}, threshold)
+    figures = scores({arm: runs[arm] for arm in (treated, control)})
     above, below = (by_seed(figures, arm, AREA) - by_seed(figures, arm, BLIND) for arm in (treated, control))
     seeds = above.dropna().index.intersection(below.dropna().index)
     if seeds.empty:
@@ -42,7 +42,7 @@ def main() -> None:
     for regime, runs in results.runs.items():
         for control in controls:
             if treated in runs and control in runs:
-                print(f"{regime}: {line(runs, treated, control, results.study.threshold)}")
+                print(f"{regime}: {line(runs, treated, control)}")
 
 
 if __name__ == "__main__":

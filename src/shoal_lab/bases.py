@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
 from shoal.config.answer_form import in_form
@@ -35,20 +36,21 @@ from shoal.sandbox.verifier import Verifier as GuardedVerifier
 from shoal.tasks import Answered, Tasks
 from shoal_extras.rewards.model import ModelReward
 from shoal_lab.contributors import right_answer, wrong_answer
-from shoal_lab.recipes import QUALITY, RECIPE, Recipe, RewardRecipe
-from shoal_lab.supervised import batches, change_vocabulary, descend, fresh, save, train
+from shoal_lab.recipes import RECIPE, Recipe, RewardRecipe
+from shoal_lab.supervised import batches, descend, fresh, save, train
 
 VOCABULARY: Final = 640
 TOKENIZER_EXAMPLES: Final = 20_000
 USELESS: Final = ("I do not know.", "No idea.", "This is hard.", "Let me think about it.")
 REFUSED: Final = "The answer is {}"
+RATE: Final = 1e-3
+"""The highest learning rate of what starts from another model, with warm-up and cosine decay."""
+QUALITY: Final = "quality.json"
+"""How well a reward model judges, in its folder."""
 
 
 def make_base(recipe: Recipe | RewardRecipe, start: str | None, out: Path, tell: Callable[[str], None] = print) -> None:
-    """Trains a base into the folder `out`, from the model folder `start` or from scratch. A finished base is kept.
-
-    Raises `UserError` if the folder cannot be written.
-    """
+    """Trains a base into the folder `out`, from the model folder `start` or from scratch. A finished base is kept."""
     if (out / RECIPE).exists():
         return
     temporary = out.with_name(f".{out.name}.tmp")
@@ -60,24 +62,19 @@ def make_base(recipe: Recipe | RewardRecipe, start: str | None, out: Path, tell:
             _make_policy(recipe, start, temporary, tell)
         (temporary / RECIPE).write_text(json.dumps(recipe.model_dump(), indent=2) + "\n")
         temporary.rename(out)
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[str], None]) -> None:
     examples = make_examples(Tasks(recipe.tasks), recipe, 40 * max(recipe.steps, 1))
-    texts = sorted(text for example in examples[:TOKENIZER_EXAMPLES] for text in example)
     if start is None:
+        texts = sorted(text for example in examples[:TOKENIZER_EXAMPLES] for text in example)
         model, tokenizer = fresh(texts, recipe, VOCABULARY)
     else:
         loaded: Any = load(start, CPU.device)
         model, tokenizer = loaded.model, loaded.tokenizer
-        if recipe.vocabulary == "own":
-            tokenizer = change_vocabulary(model, tokenizer, texts, VOCABULARY)
-    rate = recipe.learning_rate
-    peak = (3e-3 if start is None else 1e-3) if rate == "auto" else rate
+    peak = 3e-3 if start is None else RATE
     train(model, tokenizer, examples, recipe.steps, recipe.batch, peak, recipe.seed, tell)
     save(out, model.half(), tokenizer)
 
@@ -86,7 +83,7 @@ def make_examples(tasks: Tasks, recipe: Recipe, count: int) -> list[tuple[str, s
     """Questions of the training side as a prompt, each with an answer drawn from the mixture."""
     chance = Random(recipe.seed)
     known = set(recipe.knows) or {task.name for task in tasks.tasks}
-    kinds, shares = list(recipe.mixture), list(recipe.mixture.values())
+    kinds, shares = ("useless", "refused", "right"), (1 - recipe.right - recipe.refused, recipe.refused, recipe.right)
     examples = []
     turns: dict[str, tuple[str, str]] = {}  # of each task, the question before and its right answer
     for question in tasks.draw(count, "guppy", recipe.seed):
@@ -153,9 +150,7 @@ def make_reward_model(recipe: RewardRecipe, start: str, out: Path, tell: Callabl
     reward = ModelReward(str(out), CPU)
     learn(reward, shown, recipe, tell)
     save(out, reward.model.half(), lm.tokenizer)
-    found = quality(ModelReward(str(out), CPU), tried)
-    tell(", ".join(f"{name} {value:.3g}" for name, value in found.items()))
-    (out / QUALITY).write_text(json.dumps(found) + "\n")
+    (out / QUALITY).write_text(json.dumps(quality(ModelReward(str(out), CPU), tried)) + "\n")
 
 
 def judged_answers(
@@ -196,7 +191,7 @@ def learn(reward: ModelReward, shown: Sequence[Judged], recipe: RewardRecipe, te
             yield torch.nn.functional.binary_cross_entropy_with_logits(logits_B, labels_B)
 
     reward.model.train().requires_grad_(True)
-    descend(reward.model, losses(), recipe.steps, recipe.learning_rate, tell)
+    descend(reward.model, losses(), recipe.steps, RATE, tell)
     reward.model.eval().requires_grad_(False)
 
 
@@ -204,27 +199,22 @@ def quality(reward: ModelReward, tried: Sequence[Judged]) -> dict[str, float]:
     """How well `reward` judges.
 
     `auc`: the chance that a right answer gets more than a wrong one (0.5 is guessing), whatever the questions.
-    `auc/said`, `auc/made_up`: against wrong answers that a policy said, or that were made up. `accuracy`: the mean of
-    the shares of right answers above a half and of wrong ones below. `answers`: how many there were.
+    `auc/said`, `auc/made_up`: against wrong answers that a policy said, or that were made up. `answers`: how many there
+    were.
     """
-    values = [value or 0.0 for [value] in reward.score([(judged.question, [judged.text]) for judged in tried])]
-    pairs = list(zip(tried, values, strict=True))
-    right = np.array([value for judged, value in pairs if judged.right])
-    said, made = (np.array([v for j, v in pairs if not j.right and j.said == side]) for side in (True, False))
-    wrong = np.concatenate([said, made])
+    values = np.array([value or 0.0 for [value] in reward.score([(each.question, [each.text]) for each in tried])])
+    right, said = (np.array([getattr(each, name) for each in tried], dtype=bool) for name in ("right", "said"))
+
+    def auc(wrong: NDArray[np.bool_]) -> float:
+        more = values[right][:, None] - values[wrong]
+        return float(((more > 0) + (more == 0) / 2).mean())
+
     return {
-        "auc": _auc(right, wrong),
-        "auc/said": _auc(right, said),
-        "auc/made_up": _auc(right, made),
-        "accuracy": float(((right > 0.5).mean() + (wrong < 0.5).mean()) / 2),
-        "answers": len(pairs),
+        "auc": auc(~right),
+        "auc/said": auc(~right & said),
+        "auc/made_up": auc(~right & ~said),
+        "answers": len(tried),
     }
-
-
-def _auc(right: np.ndarray[Any, Any], wrong: np.ndarray[Any, Any]) -> float:
-    """How often one of `right` is more than one of `wrong`; equal counts half."""
-    more = right[:, None] - wrong[None, :]
-    return float(((more > 0) + (more == 0) / 2).mean())
 
 
 def _with_head(lm: LanguageModel, seed: int, out: Path) -> None:

@@ -19,7 +19,6 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
 The format of a study file: docs/guides/lab.md."""
 
 
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     words = "Runs what is left of a study, then writes the report. Ctrl-C stops, and the same command goes on."

@@ -44,8 +44,6 @@ class ExperimentConfig(Section):
     """Questions that a contributor answers in each round."""
     contributor_answers: int = Field(1, ge=1)
     """Most answers that it shares to each question. Receivers compare a single answer with their own success rate."""
-    contributor_skill: float = Field(0.8, ge=0, le=1)
-    """person: how often the right answer is among them."""
     contributor_generations: int = Field(32, ge=1)
     """picker: completions that it generates for each question."""
 

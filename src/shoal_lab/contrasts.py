@@ -3,7 +3,7 @@
     shared, alone = {101: 0.31, 102: 0.28, ...}, {101: 0.25, 102: 0.27, ...}       # a figure of each run by seed
     for contrast in compare([Pairs("sharing", "4/4", "8/0", shared, alone), ...]):
         print(contrast.sentence)
-    for verdict in verdicts(study.plan(), results.figures, study.alpha):           # what a study expected
+    for verdict in verdicts(study.plan(), results.figures):                        # what a study expected
         print(verdict.title, verdict.spec.expect, verdict.outcome, verdict.sentence)
 
 Holm's adjustment is over all contrasts of a study that could be made, in all regimes and of all figures together: once
@@ -19,6 +19,7 @@ import pandas as pd
 from shoal_lab.measures import FEWEST
 from shoal_lab.results import by_seed
 from shoal_lab.statistics import (
+    ALPHA,
     Array,
     Interval,
     equivalence_test,
@@ -33,7 +34,7 @@ from shoal_lab.statistics import (
 )
 from shoal_lab.study import ONLY, ContrastSpec
 
-BySeed = Mapping[int, float] | pd.Series
+BySeed = Mapping[int, float]
 FEW = 10
 """With fewer seeds the interval is too narrow, and the sentence says so."""
 
@@ -80,19 +81,18 @@ class Contrast:
     """The best that could come out, with these numbers of pairs in all contrasts."""
     contrasts: int
     """Of its kind."""
-    alpha: float
     margin: float | None = None
     """The margin for equality; None where a difference is asked for."""
 
     @property
     def conclusive(self) -> bool:
         """Whether the arms differ, or are equal within the margin, whichever was asked."""
-        return self.adjusted_p <= self.alpha
+        return self.adjusted_p <= ALPHA
 
     @property
     def beyond(self) -> bool:
         """Whether the arms differ by more than the margin."""
-        return not self.conclusive and self.adjusted_beyond_p <= self.alpha
+        return not self.conclusive and self.adjusted_beyond_p <= ALPHA
 
     @property
     def side(self) -> str:
@@ -117,11 +117,11 @@ class Contrast:
     def _conclusion(self, seeds: str) -> str:
         over = f" after Holm's adjustment over {self.contrasts} contrasts" if self.contrasts > 1 else ""
         p = f"p = {self.adjusted_p:.3g}{over}"
-        if self.smallest_adjusted_p > self.alpha and not self.beyond:
+        if self.smallest_adjusted_p > ALPHA and not self.beyond:
             return (
                 f"Nothing may be concluded: with {seeds} the smallest p that can come out{over} is "
-                f"{self.smallest_adjusted_p:.3g}, so nothing can reach {self.alpha:g}; "
-                f"{pairs_needed(self.alpha, self.contrasts, 2 if self.margin is None else 1)} seeds could."
+                f"{self.smallest_adjusted_p:.3g}, so nothing can reach {ALPHA:g}; "
+                f"{pairs_needed(self.contrasts, 2 if self.margin is None else 1)} seeds could."
             )
         if self.margin is not None:
             return self._closeness(p, over)
@@ -133,7 +133,7 @@ class Contrast:
                 ", but the interquartile mean does not bear it out: a few seeds may carry it." if other else "."
             )
         found = "No difference may be concluded"
-        if self.p <= self.alpha:
+        if self.p <= ALPHA:
             found += f", though p = {self.p:.3g} before the adjustment"
         elif not self.difference.low <= 0 <= self.difference.high:
             found += ", though the interval leaves out 0: the test was to decide"
@@ -155,7 +155,7 @@ class Contrast:
         return found + "."
 
 
-def compare(pairs: Sequence[Pairs], alpha: float = 0.05) -> list[Contrast]:
+def compare(pairs: Sequence[Pairs]) -> list[Contrast]:
     """Each pair of arms compared; Holm's adjustment is over those that ask for a difference, and over those that ask
     for equality.
 
@@ -196,7 +196,6 @@ def compare(pairs: Sequence[Pairs], alpha: float = 0.05) -> list[Contrast]:
             adjusted_beyond_p=test["adjusted_beyond_p"],
             smallest_adjusted_p=test["adjusted_smallest_p"],
             contrasts=int(size),
-            alpha=alpha,
             margin=each.margin,
         )
         for each, (above, below, unpaired), test, size in zip(
@@ -235,13 +234,9 @@ class Verdict:
     def found(self) -> str:
         """above, below, `EQUAL` or `OPEN`."""
         contrast = self.contrast
-        if contrast is None:
-            return OPEN
-        if contrast.margin is None:
-            return contrast.side if contrast.conclusive else OPEN
-        if contrast.conclusive:
-            return EQUAL
-        return contrast.side if contrast.beyond else OPEN
+        if contrast and contrast.conclusive:
+            return contrast.side if contrast.margin is None else EQUAL
+        return contrast.side if contrast and contrast.beyond else OPEN
 
     @property
     def outcome(self) -> str:
@@ -254,9 +249,7 @@ class Verdict:
         return MET if self.found == (EQUAL if expect == "equal" else expect) else NOT_MET
 
 
-def verdicts(
-    plan: Iterable[tuple[str, str, ContrastSpec]], figures: Mapping[str, pd.DataFrame], alpha: float
-) -> list[Verdict]:
+def verdicts(plan: Iterable[tuple[str, str, ContrastSpec]], figures: Mapping[str, pd.DataFrame]) -> list[Verdict]:
     """All contrasts of a study (`Study.plan`), by the `scores` of each regime."""
     found: list[Verdict] = []
     pairs: dict[int, Pairs] = {}
@@ -268,10 +261,11 @@ def verdicts(
         else:
             above, below = (by_seed(table, arm, spec.figure) for arm in (spec.treated, spec.control))
             margin = spec.margin * abs(interquartile_mean(below)) if spec.expect == "equal" else None
-            pairs[len(found)] = Pairs(verdict.title, spec.treated, spec.control, above, below, margin)
+            scores = (above.to_dict(), below.to_dict())
+            pairs[len(found)] = Pairs(verdict.title, spec.treated, spec.control, *scores, margin)
             verdict = replace(verdict, relative=gain_of(table, spec.figure, spec.treated, spec.control))
         found.append(verdict)
-    for place, contrast in zip(pairs, compare(list(pairs.values()), alpha), strict=True):
+    for place, contrast in zip(pairs, compare(list(pairs.values())), strict=True):
         found[place] = replace(found[place], contrast=contrast, sentence=contrast.sentence)
     return found
 

@@ -40,23 +40,20 @@ class Knowing:
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """As `Policy.generate`."""
         self.trouble = ""
-        return [
-            self._group(question, num_generations, Random(seed_of(self.seed_key, seed, slot)))
-            for slot, question in enumerate(questions)
-        ]
+        groups = []
+        for slot, question in enumerate(questions):
+            chance, texts = Random(seed_of(self.seed_key, seed, slot)), []
+            if known := right_answer(self.tasks, question):
+                texts = self.texts(*known, num_generations, chance)
+                chance.shuffle(texts)
+            else:
+                self.trouble = f"no right answer is known for {question.id.task}"
+            groups.append(tuple(map(Completion.of, texts)))
+        return groups
 
     def save(self, folder: Path) -> None:
         if self.instead_of is not None:
             self.instead_of.save(folder)
-
-    def _group(self, question: Question, size: int, chance: Random) -> tuple[Completion, ...]:
-        known = right_answer(self.tasks, question)
-        if known is None:
-            self.trouble = f"no right answer is known for {question.id.task}"
-            return ()
-        texts = self.texts(*known, size, chance)
-        chance.shuffle(texts)
-        return tuple(map(Completion.of, texts))
 
     def texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
         """At most `size` completions, in any order."""

@@ -26,6 +26,9 @@ from shoal_lab.attacks import Adversary
 from shoal_lab.config import ExperimentConfig, LabConfig
 from shoal_lab.contributors import Person, Picker
 
+SKILL = 0.8
+"""How often the right answer is among a person's."""
+
 
 class Experiment(Nodes):
     """Nodes under the controls of `[experiment]`."""
@@ -58,7 +61,7 @@ class Experiment(Nodes):
         if name in self.contributors:
             node.learner = None
             if settings.contributor == "person":
-                node.policy = Person(self.tasks, settings.contributor_skill, policy)
+                node.policy = Person(self.tasks, SKILL, policy)
             else:
                 scorer = self.make_scorer(name)
                 node.policy = Picker(policy, scorer, settings.contributor_generations)

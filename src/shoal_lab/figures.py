@@ -151,7 +151,7 @@ def draw_gains(gains: Mapping[str, tuple[Pair, pd.DataFrame]]) -> Picture | None
 
 
 def _column(panels: Sequence[Axes], gain: Pair, found: pd.DataFrame) -> None:
-    """A panel for each figure, one below the other. The axis of multiples is logarithmic: gains differ a hundredfold."""
+    """A panel for each figure, one below the other, with a logarithmic axis: gains may differ a hundredfold."""
     places = found.drop_duplicates("regime").set_index("regime")["x"]
     for axes, (name, words), mark in zip(panels, WHAT.items(), "os", strict=True):
         drawing.dress(axes, "", "", f"{words}:\n{gain.treated} as a multiple of {gain.control}")

@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 
 PASS = "eval/pass@1"
+THRESHOLD = 0.1
+"""Held-out pass@1 of a task from which a node counts as having learned it."""
 HOLD = 2
 """Evaluations in a row that must reach a threshold: of few questions one may pass by luck. With 16 answers and a chance
 of 0.02, one of eleven reaches 0.1 in 36 % of cases, two in a row in 1.5 %."""
@@ -124,7 +126,7 @@ def time_to_threshold(curve: pd.Series, threshold: float, hold: int = 1) -> floa
     return float(curve.index[np.argmax(reached)]) if np.any(reached) else math.nan
 
 
-def times_to_threshold(metrics: pd.DataFrame, threshold: float, hold: int = HOLD) -> pd.DataFrame:
+def times_to_threshold(metrics: pd.DataFrame, threshold: float = THRESHOLD, hold: int = HOLD) -> pd.DataFrame:
     """A row for each task and node that was evaluated on it: the round in which the node reached the `threshold` (NaN:
     never), the first round in which a node of the run did, and the node's last evaluation."""
     rows = [
@@ -156,7 +158,7 @@ def forgetting(tasks: Iterable[pd.Series]) -> float:
 def summary(
     metrics: pd.DataFrame,
     *,
-    threshold: float,
+    threshold: float = THRESHOLD,
     hold: int = HOLD,
     nodes: Collection[str] | None = None,
     rounds: float = math.nan,
@@ -171,7 +173,7 @@ def summary(
       (behind a task's first learner): a node that never learns counts with the round of its last evaluation (Royston
       and Parmar, BMC Medical Research Methodology 13:152, 2013).
     - `cumulative/...`: sums over those nodes. `mean/...`: means over their rounds. `per_node/...`: means over them.
-    - `total/...`: sums over all nodes, since a contributor's tokens are a cost too.
+    - `total/refused`: the sum over all nodes.
     """
     if nodes is None:
         nodes = list(series(metrics, "rollouts/wanted")) or list(metrics.index.unique("node"))
@@ -207,14 +209,11 @@ def summary(
         figures[f"cumulative/{key}"] = _sum(series(own, key).sum())
     for key in ("gradient/peers", "peers/ess", "peers/gated", "rollouts/live_local"):
         figures[f"mean/{key}"] = _mean(own[key].dropna() if key in own else [])
-    last = metrics.index.to_frame(index=False).groupby("node")["round"].max() if len(metrics) else {}
+    last = own.index.to_frame(index=False).groupby("node")["round"].max()
     for key in COSTS:
-        sums = totals(metrics, key)
-        ends = {node: sums[node].get(last[node], math.nan) for node in series(metrics, key)}
+        measured = series(own, key)
+        ends = {node: sums.get(last[node], math.nan) for node, sums in totals(own, key).items() if node in measured}
         figures[f"per_node/{key}"] = _mean(ends.get(node, math.nan) for node in spent)
-        figures[f"total/{key}"] = _sum(ends.values())
-    figures["total/rounds"] = float((metrics.index.get_level_values("round") > 0).sum())
-    figures["total/updates"] = float(series(metrics, "learner/steps").sum().sum())
     figures["total/refused"] = float(sum(map(_counted, curves(series(metrics, "rollouts/refused")).values())))
     return figures
 

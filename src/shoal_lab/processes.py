@@ -24,6 +24,9 @@ from shoal.errors import UserError
 Job = tuple[Callable[..., None], tuple[Any, ...]]
 """A function of a module and its arguments. It gets one more argument: a function that reports progress."""
 
+GRACE = 5.0
+"""Seconds that a process has to end when its job is done."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -60,6 +63,8 @@ def run_jobs(jobs: Sequence[Job], count: int) -> Generator[Event, None, None]:
                     process.join()
                     kind, value = "failed", f"its process ended with code {process.exitcode}"
                 if kind != "progress":
+                    process.join(GRACE if kind == "done" else 0)
+                    process.kill()
                     process.join()
                     pipe.close()
                     del running[pipe]

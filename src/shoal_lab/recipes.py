@@ -34,9 +34,6 @@ class Recipe(Section):
     kind: Literal["policy"] = "policy"
     start: str = ""
     """The base it starts from, or guppy; none: from scratch, with its own vocabulary."""
-    vocabulary: Literal["start", "own"] = "start"
-    """own: tokens of these tasks' texts in place of the start's, which make texts of another kind shorter. From scratch
-    it has always its own."""
     tasks: TasksConfig = TasksConfig()
     """What it is asked."""
     knows: list[str] = []
@@ -55,8 +52,6 @@ class Recipe(Section):
     """Batches."""
     batch: int = Field(96, ge=1)
     """Examples in each."""
-    learning_rate: Literal["auto"] | float = "auto"
-    """The highest, with warm-up and cosine decay. auto: 3e-3 from scratch, 1e-3 otherwise."""
     hidden_size: int = Field(128, ge=32, multiple_of=32)
     """Of a base from scratch: 128 is guppy's."""
     layers: int = Field(4, ge=1)
@@ -72,10 +67,6 @@ class Recipe(Section):
         if unknown := sorted(set(self.knows) - names):
             raise ValueError(f"knows: it is not asked {unknown[0]!r}; {nearest(unknown[0], names)}")
         return self
-
-    @property
-    def mixture(self) -> dict[str, float]:
-        return {"useless": 1 - self.right - self.refused, "refused": self.refused, "right": self.right}
 
 
 class RewardRecipe(Section):
@@ -94,8 +85,6 @@ class RewardRecipe(Section):
     """Batches."""
     batch: int = Field(96, ge=2)
     """Answers in each, half of them right."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """The highest, with warm-up and cosine decay."""
     seed: int = 0
     """Of questions, answers and their order."""
 

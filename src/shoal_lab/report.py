@@ -22,11 +22,10 @@ from shoal_lab.cells import installed
 from shoal_lab.contrasts import Verdict, ratios, verdicts
 from shoal_lab.drawing import save
 from shoal_lab.figures import pictures, points
-from shoal_lab.measures import followers, times_to_threshold, up_to
-from shoal_lab.provenance import SOURCES
+from shoal_lab.measures import THRESHOLD, followers, times_to_threshold, up_to
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, RunResult, by_seed, cuts, read_results
-from shoal_lab.statistics import iqm_interval
+from shoal_lab.statistics import ALPHA, iqm_interval
 
 REPORT = "report"
 
@@ -35,7 +34,7 @@ def write_report(folder: Path, console: Console) -> Path:
     """Writes `folder`/report and returns its report.md. Raises `UserError` if there is nothing to report."""
     results = read_results(folder)
     study, figures = results.study, results.figures
-    found = verdicts(study.plan(), figures, study.alpha)
+    found = verdicts(study.plan(), figures)
     gains = {
         name: points(figures, study.paired(gain), gain.treated, gain.control) for name, gain in study.gains.items()
     }
@@ -65,7 +64,6 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
     """The content of the report as plain data: `report.json`."""
     study = results.study
     own = [run for run in results.finished if run.cell.is_own]  # a run that two arms share counts once
-    sources = {str(run.cell): run.versions.get("shoal", "").partition("+")[2] for run in own}
     return {
         "title": study.title,
         "about": study.about,
@@ -74,13 +72,12 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "command": f"shoal lab run {results.folder / 'study.toml'}" + (" --allow-code" if study.code else ""),
         "seeds": study.seeds,
         "figure": study.figure,
-        "threshold": study.threshold,
-        "alpha": study.alpha,
+        "threshold": THRESHOLD,
+        "alpha": ALPHA,
         "finished": len(own),
         "unfinished": [str(cell) for cell in results.unfinished if cell.is_own],
         "differs": {str(run.cell): run.differs for run in own if run.differs},
         "seconds": float(pd.Series([run.seconds for run in own]).sum()),
-        "source": {"report": SOURCES, "runs": sources},
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
         "regimes": {regime: _regime(results, regime) for regime in results.runs},
@@ -96,7 +93,7 @@ def _regime(results: Results, regime: str) -> dict[str, Any]:
     study, runs, figures = results.study, results.runs[regime], results.figures[regime]
     about = study.regimes[regime].about if regime in study.regimes else ""
     shared = {arm: next(iter(seeds.values())).cell.runs_of for arm, seeds in runs.items()}
-    spread = {arm: _spread(seeds, study.threshold, cuts(runs)[0]) for arm, seeds in runs.items()}
+    spread = {arm: _spread(seeds, cuts(runs)[0]) for arm, seeds in runs.items()}
     return regime_data(figures) | {
         "about": about,
         "rounds": {arm: max(run.rounds for run in seeds.values()) for arm, seeds in runs.items()},
@@ -121,12 +118,12 @@ def figure_data(values: pd.Series) -> dict[str, Any] | None:
     return {**asdict(iqm_interval(known)), "missing": len(values) - len(known), "seeds": values.to_dict()}
 
 
-def _spread(runs: Mapping[int, RunResult], threshold: float, rounds: float) -> dict[str, Any]:
+def _spread(runs: Mapping[int, RunResult], rounds: float) -> dict[str, Any]:
     """Who learned from whom, run by run. Lags: up to `rounds`."""
     columns = ["round", "node", "task", "live", "foreign"]
     rows = {}
     for seed, run in runs.items():
-        late = followers(times_to_threshold(up_to(run.own, rounds), threshold))
+        late = followers(times_to_threshold(up_to(run.own, rounds)))
         rows[seed] = {
             "first_from_others": first_from_others(read_table(run.path, LEARNED, columns, node=run.nodes)),
             "followers": len(late),
@@ -174,8 +171,5 @@ def contrast_data(verdict: Verdict) -> dict[str, Any]:
 
 def _versions(runs: list[RunResult]) -> dict[str, str]:
     """Versions of the software of all runs."""
-    found: dict[str, set[str]] = {}
-    for run in runs:
-        for name, version in run.versions.items():
-            found.setdefault(name, set()).add(version)
-    return {name: " and ".join(sorted(versions)) for name, versions in sorted(found.items())}
+    found = pd.DataFrame([run.versions for run in runs])
+    return {name: " and ".join(sorted(found[name].dropna().unique())) for name in sorted(found)}

@@ -13,22 +13,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
 from shoal.errors import UserError
 from shoal.runs.folder import run_metrics
-from shoal.runs.tables import LEARNED
 from shoal_lab.attacks import attack_measures
 from shoal_lab.cells import DONE
 from shoal_lab.config import LabConfig
 from shoal_lab.measures import COSTS, PASS, curves, flops, held_out, metrics_frame, of_nodes, summary
 from shoal_lab.provenance import differences
-from shoal_lab.study import STUDY, Cell, Study, read_study
+from shoal_lab.study import ONLY, STUDY, Cell, Study, read_study
 
 KEPT: Final = frozenset(
-    "round node reward/local reward/trained_on rollouts/live_local rollouts/wanted rollouts/refused learner/steps "
+    "round node reward/local reward/trained_on rollouts/live_local rollouts/wanted rollouts/refused "
     "gradient/peers peers/ess peers/gated eval/blind eval/shuffled".split()
 ).union(COSTS)
 """Columns of metrics that the report needs, beside held-out pass@1."""
@@ -44,8 +43,6 @@ class RunResult:
     """`measures.metrics_frame` of the columns that the report needs."""
     nodes: list[str]
     """The nodes whose figures count (`counted_nodes`)."""
-    external: int
-    """J."""
     seconds: float
     """NaN where it is not known."""
     versions: dict[str, str]
@@ -63,10 +60,6 @@ class RunResult:
     @property
     def rounds(self) -> int:
         return int(self.metrics.index.get_level_values("round").max())
-
-    @property
-    def learned(self) -> Path:
-        return self.path / LEARNED
 
 
 Runs = Mapping[str, Mapping[int, RunResult]]
@@ -90,7 +83,7 @@ class Results:
     @cached_property
     def figures(self) -> dict[str, pd.DataFrame]:
         """The `scores` of each regime: tables, contrasts and gains all read these, so they end at one place."""
-        return {regime: scores(runs, self.study.threshold) for regime, runs in self.runs.items()}
+        return {regime: scores(runs) for regime, runs in self.runs.items()}
 
 
 def each_run(runs: Runs) -> Iterable[RunResult]:
@@ -105,14 +98,14 @@ def read_results(folder: Path) -> Results:
     attacked = any(study.config(cell).experiment.adversaries for cell in study.cells())
     found = {cell: read_run(folder, study, cell, attacked) for cell in study.cells()}
     runs: dict[str, dict[str, dict[int, RunResult]]] = {}
-    cells = list(found)
-    for cell in sorted(cells, key=lambda cell: list(study.arms).index(cell.arm)):
-        if run := found[cell]:
-            runs.setdefault(cell.regime, {}).setdefault(cell.arm, {})[cell.seed] = run
+    for regime in study.regimes or [ONLY]:
+        for arm in study.arms:
+            seeds = {c.seed: run for c, run in found.items() if run and (c.regime, c.arm) == (regime, arm)}
+            if seeds:
+                runs.setdefault(regime, {})[arm] = seeds
     if not runs:
         raise UserError(f"{folder}: no run is finished, so there is nothing to report; `shoal lab run` goes on")
-    regimes = [regime for regime in dict.fromkeys(cell.regime for cell in cells) if regime in runs]
-    return Results(folder, study, {r: runs[r] for r in regimes}, [cell for cell, run in found.items() if not run])
+    return Results(folder, study, runs, [cell for cell, run in found.items() if not run])
 
 
 def counted_nodes(config: LabConfig) -> list[str]:
@@ -136,7 +129,7 @@ def cuts(runs: Runs) -> tuple[float, float]:
     return min(ends, default=math.nan), min(spent, default=math.nan)
 
 
-def scores(runs: Runs, threshold: float) -> pd.DataFrame:
+def scores(runs: Runs) -> pd.DataFrame:
     """All figures of `measures.summary`, a row for each arm and seed; all end where the shortest run does.
 
     `per_round/reward/...` is the cumulative reward over the number of counted nodes and rounds. `run/...` is what the
@@ -146,7 +139,7 @@ def scores(runs: Runs, threshold: float) -> pd.DataFrame:
     found: dict[tuple[str, int], dict[str, float]] = {}
     for arm, seeds in runs.items():
         for seed, run in seeds.items():
-            figures = summary(run.metrics, threshold=threshold, nodes=run.nodes, rounds=rounds, compute=compute)
+            figures = summary(run.metrics, nodes=run.nodes, rounds=rounds, compute=compute)
             parts = len(run.nodes) * (run.rounds if math.isnan(rounds) else rounds) or math.nan
             for key in ("reward/local", "reward/trained_on"):
                 figures[f"per_round/{key}"] = figures[f"cumulative/{key}"] / parts
@@ -166,25 +159,20 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
     path, config = folder / cell.path, study.config(cell)
     try:
         done = json.loads((path / DONE).read_bytes())
-        metrics = metrics_frame(map(_kept, run_metrics(path)))
+        rows = run_metrics(path)
     except (OSError, ValueError, UserError):
         return None
-    if not isinstance(done, dict) or metrics.empty:
+    metrics = metrics_frame({key: row[key] for key in row if key in KEPT or key.startswith(PASS)} for row in rows)
+    if metrics.empty:
         return None
     honest = list(config.node_models)[: config.round.nodes - config.experiment.adversaries]
-    seconds, versions = done.get("seconds"), done.get("versions")
     return RunResult(
         cell,
         path,
         metrics,
-        list(study.arms[cell.arm].count) or counted_nodes(config),
-        config.round.peers,
-        float(seconds) if isinstance(seconds, int | float) else math.nan,
-        {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
-        attack_measures(path, honest) if attacked else {},
-        differences(path, config),
+        nodes=list(study.arms[cell.arm].count) or counted_nodes(config),
+        seconds=done.get("seconds", math.nan),
+        versions=done.get("versions", {}),
+        special=attack_measures(path, honest) if attacked else {},
+        differs=differences(path, config),
     )
-
-
-def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key in KEPT or key.startswith(PASS)}

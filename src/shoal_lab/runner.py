@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import tomli_w
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -153,13 +153,11 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
 def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:
     """Raises `UserError` if the model in `path` was made by another recipe. Settings that its recipe.json lacks have
     their defaults."""
-    if not (path / RECIPE).exists():
-        return
     try:
-        was: AnyRecipe | None = TypeAdapter[AnyRecipe](AnyRecipe).validate_json((path / RECIPE).read_bytes())
-    except ValidationError:
-        was = None  # of another version of shoal
-    if was != recipe:
+        same = not (path / RECIPE).exists() or type(recipe).model_validate_json((path / RECIPE).read_bytes()) == recipe
+    except ValidationError:  # of another kind, or another version of shoal
+        same = False
+    if not same:
         raise UserError(
             f"{path} was made by another recipe than the study has now ({RECIPE} there): delete it and the runs that "
             "started from it, or take another --out"

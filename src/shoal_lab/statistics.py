@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 LEVEL = 0.95
 """Of all intervals."""
 RESAMPLES = 10_000
+ALPHA = 0.05
+"""Significance level, after Holm's adjustment."""
 MOST_PAIRS = 20
 """Of a test, which counts all 2^n sign flips."""
 
@@ -141,10 +143,10 @@ def smallest_p(pairs: int) -> float:
     return min(1.0, 2.0 ** (1 - pairs))
 
 
-def pairs_needed(alpha: float, contrasts: int = 1, sides: int = 2) -> int:
-    """The fewest pairs whose test can reach `alpha` after Holm's adjustment over so many contrasts."""
+def pairs_needed(contrasts: int = 1, sides: int = 2) -> int:
+    """The fewest pairs whose test can reach `ALPHA` after Holm's adjustment over so many contrasts."""
     pairs = 1
-    while contrasts * smallest_p(pairs) * sides / 2 > alpha:
+    while contrasts * smallest_p(pairs) * sides / 2 > ALPHA:
         pairs += 1
     return pairs
 

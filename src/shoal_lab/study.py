@@ -7,19 +7,14 @@
 
     [base]                          # settings of every run, as in a config.toml
     rounds = 100
-    round.nodes = 8
 
     [regimes.generalists]           # settings of a regime
     policy.model = ["guppy"]
 
-    [arms."8/0"]                    # settings of an arm; `about` and `regimes` are words for the reader and a choice
-    about = "alone"
-    round.local = 8
-    round.peers = 0
-
+    [arms."8/0"]                    # settings of an arm; `about` is for the reader
+    round = { local = 8, peers = 0 }
     [arms."4/4"]
-    round.local = 4
-    round.peers = 4
+    round = { local = 4, peers = 4 }
 
     [contrasts.sharing]             # named before the run
     treated = "4/4"
@@ -47,7 +42,7 @@ from shoal.errors import UserError, nearest
 from shoal_lab.config import LabConfig, make_lab_config
 from shoal_lab.measures import FAMILIES, metrics_frame, summary
 from shoal_lab.recipes import BASE, AnyRecipe, in_order
-from shoal_lab.statistics import MOST_PAIRS, pairs_needed
+from shoal_lab.statistics import ALPHA, MOST_PAIRS, pairs_needed
 
 STUDY = "study.toml"
 """The study's file in its folder."""
@@ -70,8 +65,6 @@ class Regime(Section):
 class Arm(Regime):
     """What is compared."""
 
-    regimes: list[str] = []
-    """The regimes it is run in; none: all."""
     count: list[str] = []
     """The nodes whose figures count; none: all that learn."""
 
@@ -84,7 +77,7 @@ class Pair(Section):
     control: str
     """The arm it is compared with, seed by seed."""
     regimes: list[str] = []
-    """Where they are compared; none: in all regimes that have both arms."""
+    """Where they are compared; none: in all regimes."""
 
 
 class ContrastSpec(Pair):
@@ -105,10 +98,6 @@ class Quick(Section):
     """How many seeds."""
     settings: dict[str, Any] = {}
     """They go over those of `base`."""
-    regimes: list[str] = []
-    """The ones that are run; none: all."""
-    arms: list[str] = []
-    """The ones that are run; none: all."""
 
 
 class Study(Section):
@@ -127,10 +116,6 @@ class Study(Section):
     """Each seed is one run of each arm and regime."""
     figure: str = "held_out/area_per_update"
     """The figure of contrasts that name none (`shoal_lab.measures.summary`)."""
-    threshold: float = Field(0.1, gt=0, lt=1)
-    """Held-out pass@1 of a task from which a node counts as having learned it."""
-    alpha: float = Field(0.05, gt=0, lt=1)
-    """Significance level, after Holm's adjustment."""
     base: dict[str, Any] = {}
     """Settings of every run."""
     bases: dict[str, AnyRecipe] = {}
@@ -152,28 +137,22 @@ class Study(Section):
         for names in (self.regimes, self.arms):
             if len({slug(name) for name in names}) < len(names):
                 raise ValueError(f"two of {', '.join(names)} would have the same folder")
-        regimes = self.regimes or {ONLY: Regime()}
-        for name, arm in self.arms.items():
-            _known(arm.regimes, regimes, f"arm {name}")
         for name, pair in (*self.contrasts.items(), *self.gains.items()):
             _known([pair.treated, pair.control], self.arms, name)
-            _known(pair.regimes, regimes, name)
-        figures = summary(metrics_frame([]), threshold=self.threshold)
+            _known(pair.regimes, self.regimes, name)
+        figures = summary(metrics_frame([]))
         for figure in [self.figure, *(contrast.figure for contrast in self.contrasts.values() if contrast.figure)]:
             if figure not in figures and not figure.startswith(FAMILIES):
                 raise ValueError(f"there is no figure {figure!r}; {nearest(figure, figures)}")
-        _known(self.quick.regimes, regimes, "quick")
-        _known(self.quick.arms, self.arms, "quick")
         in_order(self.bases)
         return self
 
     def cells(self) -> Iterator[Cell]:
         """Every cell of the study, seed by seed, so that a study that is cut short has whole seeds."""
         for seed in self.seeds:
-            for regime in self.regimes or {ONLY: Regime()}:
-                arms = {name: arm for name, arm in self.arms.items() if not arm.regimes or regime in arm.regimes}
-                for name, arm in arms.items():
-                    alike = next(other for other in arms if arms[other].settings == arm.settings)
+            for regime in self.regimes or [ONLY]:
+                for name, arm in self.arms.items():
+                    alike = next(other for other in self.arms if self.arms[other].settings == arm.settings)
                     yield Cell(regime, name, seed, alike)
 
     def runs(self) -> list[Cell]:
@@ -224,9 +203,7 @@ class Study(Section):
 
     def paired(self, contrast: Pair) -> list[str]:
         """The regimes in which two arms are compared."""
-        arms = [self.arms[contrast.treated], self.arms[contrast.control]]
-        every = contrast.regimes or list(self.regimes or {ONLY: Regime()})
-        return [r for r in every if all(not arm.regimes or r in arm.regimes for arm in arms)]
+        return contrast.regimes or list(self.regimes) or [ONLY]
 
     def plan(self) -> Iterator[tuple[str, str, ContrastSpec]]:
         """Each contrast in each of its regimes, with its figure."""
@@ -235,33 +212,19 @@ class Study(Section):
                 yield name, regime, contrast.model_copy(update={"figure": contrast.figure or self.figure})
 
     def smaller(self) -> Study:
-        """The part of the study that `quick` names: what is about other regimes or arms is gone."""
-        study, quick = self.model_copy(deep=True), self.quick
-        study.seeds = study.seeds[: quick.seeds]
-        study.base, study.quick = merged(study.base, quick.settings), Quick()
-        study.regimes = {name: r for name, r in study.regimes.items() if not quick.regimes or name in quick.regimes}
-        study.arms = {name: arm for name, arm in study.arms.items() if not quick.arms or name in quick.arms}
-        parts: list[dict[str, Any]] = [study.arms, study.contrasts, study.gains]
-        for part in parts:
-            for name, spec in list(part.items()):
-                left = [regime for regime in spec.regimes if regime in study.regimes]
-                pair = {spec.treated, spec.control} if isinstance(spec, Pair) else set()
-                if (spec.regimes and not left) or not pair <= study.arms.keys():
-                    del part[name]
-                spec.regimes = left
-        return study
+        """The part of the study that `quick` names."""
+        changes = {"seeds": self.seeds[: self.quick.seeds], "base": merged(self.base, self.quick.settings)}
+        return self.model_copy(update=changes)
 
     def hopeless(self) -> list[str]:
         """Warnings about contrasts that have too few seeds to conclude anything."""
         found = []
         for equal, what in ((False, "a difference"), (True, "equality")):
             count = sum(len(self.paired(c)) for c in self.contrasts.values() if (c.expect == "equal") is equal)
-            needed = pairs_needed(self.alpha, count, 1 if equal else 2) if count else 0
+            needed = pairs_needed(count, 1 if equal else 2) if count else 0
             if len(self.seeds) < needed:
-                found.append(
-                    f"with {len(self.seeds)} seeds no contrast of {count} can show {what} at {self.alpha:g}; "
-                    f"{needed} seeds could"
-                )
+                few = f"with {len(self.seeds)} seeds no contrast of {count} can show {what} at {ALPHA:g}"
+                found.append(f"{few}; {needed} seeds could")
         return found
 
 

@@ -39,15 +39,10 @@ def fresh(texts: Sequence[str], recipe: Recipe, vocabulary: int) -> tuple[LlamaF
 
 
 def save(out: Path, model: Any, tokenizer: Any) -> None:
-    """Writes a model folder. Raises `OSError` if it cannot."""
+    """Writes a model folder."""
     logging.disable_progress_bar()  # the study has one of its own
-    try:
-        model.save_pretrained(out)
-        tokenizer.save_pretrained(out)
-    except OSError:
-        raise
-    except Exception as error:  # safetensors and tokenizers have errors of their own for a full disk
-        raise OSError(str(error)) from error
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
 
 
 def batches(examples: Sequence[T], steps: int, batch: int, seed: int) -> Iterator[list[T]]:
@@ -55,25 +50,6 @@ def batches(examples: Sequence[T], steps: int, batch: int, seed: int) -> Iterato
     chance = random.Random(seed_of("order", seed))
     for _ in range(steps):
         yield chance.choices(examples, k=batch)
-
-
-def change_vocabulary(
-    model: Any, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], vocabulary: int
-) -> PreTrainedTokenizerFast:
-    """Gives the model tokens of `texts` (sorted, as in `fresh`) in place of those of `tokenizer`; returns the new
-    tokenizer. A new token begins as the mean of the old ones that its text had. Then train it."""
-    new = train_tokenizer(texts, vocabulary)
-    special = {new.eos_token_id: tokenizer.eos_token_id, new.pad_token_id: tokenizer.pad_token_id}
-    old = model.get_input_embeddings().weight.detach().clone()
-    rows = []
-    for token in range(len(new)):
-        ids = [special[token]] if token in special else tokenizer(new.decode([token])).input_ids
-        rows.append(old[ids].mean(0) if ids else old.mean(0))
-    model.resize_token_embeddings(len(new), mean_resizing=False)
-    model.get_input_embeddings().weight.data.copy_(torch.stack(rows))
-    for config in (model.config, model.generation_config):
-        config.eos_token_id, config.pad_token_id = new.eos_token_id, new.pad_token_id
-    return new
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenizerFast:

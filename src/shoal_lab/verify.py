@@ -90,12 +90,9 @@ class Point(Part):
 class Published(Part):
     """What of a report everything else follows from."""
 
-    alpha: Annotated[float, Field(gt=0, lt=1)]
     regimes: dict[Name, Regime]
     contrasts: Annotated[list[Planned], Field(max_length=200)]
     gains: dict[Name, list[Point]]
-    source: dict[Name, Any]
-    """A report has to name the source that made it."""
 
 
 def verify(path: Path, say: Callable[[str], None]) -> int:
@@ -168,7 +165,7 @@ def recomputed(report: Published) -> dict[str, Any]:
         "finished": sum(map(len, own)),
         "seconds": math.fsum(seconds.sum() for seconds in own),
         "regimes": {name: _regime(regime, tables[name]) for name, regime in report.regimes.items()},
-        "contrasts": [contrast_data(verdict) for verdict in verdicts(plan, tables, report.alpha)],
+        "contrasts": [contrast_data(verdict) for verdict in verdicts(plan, tables)],
         "gains": {name: _gain(given, tables) for name, given in report.gains.items()},
     }
 

@@ -32,7 +32,6 @@ from shoal_lab.attacks import (
     FALSEHOOD,
     MARKER,
     Adversary,
-    FreshKeys,
     attack_curve,
     attack_measures,
     is_gibberish,
@@ -40,6 +39,7 @@ from shoal_lab.attacks import (
 )
 from shoal_lab.config import ExperimentConfig
 from shoal_lab.contributors import wrong_answer
+from shoal_lab.experiment import Controlled
 
 ATTACKS = get_args(ExperimentConfig.model_fields["attack"].annotation)
 PAYLOAD = {"planted": MARKER, "keys": MARKER, "gibberish": MARKER, "reasoning": FALSEHOOD, "length": "so so so"}
@@ -235,14 +235,15 @@ def test_a_checkpoint_keeps_the_policy_that_it_stands_for(tmp_path: Path) -> Non
 
 def test_fresh_keys_give_each_rollout_a_name_of_its_own(tmp_path: Path) -> None:
     swarm = MemorySwarm(7)
-    eve, ada = FreshKeys(join(swarm, "eve"), 1), join(swarm, "ada")
+    eve = Controlled(join(swarm, "eve"), ExperimentConfig(), 1, fresh_keys=True)
+    ada = join(swarm, "ada")
     sent = [rollout(round=round, node="eve") for round in range(1, 9)]
     eve.share(sent)
     names = [received.node for received in ada.receive()]
     assert len({"eve", *names}) == 9
     eve.share(sent)
     assert [received.node for received in ada.receive()] == names, "a resumed node goes on as it would have"
-    FreshKeys(eve.swarm, 2).share(sent)
+    Controlled(eve.swarm, ExperimentConfig(), 2, fresh_keys=True).share(sent)
     assert not {received.node for received in ada.receive()} & set(names)
     assert eve.seed_key == (7, "eve")
     ada.share(sent[:1])

@@ -28,12 +28,12 @@ from shoal.runs.run import Run
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal_extras.rewards.model import ModelReward
-from shoal_lab.bases import Judged, judged_answers, make_base
+from shoal_lab.bases import QUALITY, Judged, judged_answers, make_base
 from shoal_lab.cells import Silent
 from shoal_lab.config import LabConfig
 from shoal_lab.contributors import Person, Picker
 from shoal_lab.experiment import Experiment, ShufflingScorer
-from shoal_lab.recipes import QUALITY, Recipe, RewardRecipe, in_order
+from shoal_lab.recipes import Recipe, RewardRecipe, in_order
 from shoal_lab.results import counted_nodes
 from shoal_lab.study import Study
 
@@ -133,14 +133,14 @@ def test_a_picker_gives_the_best_and_the_worst(count: int, given: str) -> None:
 
 
 def test_people_in_a_run_give_and_are_not_counted(tmp_path: Path) -> None:
-    settings = config(contributors=1, contributor_skill=1.0)
+    settings = config(contributors=1)
     assert counted_nodes(settings) == ["node-1", "node-2"]
     done = run(tmp_path / "run", settings)
     assert [node.learner is None for node in done.nodes] == [False, False, True]
     rows = read_metrics(tmp_path / "run")
     assert {row["node"] for row in rows if "eval/pass@1" in row} == {"node-1", "node-2"}
     given = pandas.read_parquet(tmp_path / "run" / "rollouts.parquet").query("node == 'node-3'")
-    assert list(given.reward) == [1.0, 1.0], "one answer in each round"
+    assert len(given) == 2, "one answer in each round"
     learned = pandas.read_parquet(tmp_path / "run" / "learned.parquet")
     assert set(learned.node) == {"node-1", "node-2"}
     assert "node-3" in set(learned.query("foreign").maker)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from shoal_lab import figures
-from shoal_lab.drawing import Picture, band, blank, dress, legend, save, style, window_of
+from shoal_lab.drawing import Picture, band, blank, dress, legend, save, style
 from shoal_lab.figures import COLUMNS, WHAT, draw_gains, points
-from shoal_lab.measures import series
 from shoal_lab.results import Results, read_results
-from shoal_lab.study import Arm, ContrastSpec, Gain
+from shoal_lab.study import Arm, ContrastSpec, Pair
 from studies import make_study
 
 
@@ -23,10 +21,6 @@ from studies import make_study
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("study")
     return read_results(make_study(folder, seeds=2, nodes=3, rounds=12, arms=["8/0", "6/2", "4/4", "2/6"]))
-
-
-def test_the_window_is_a_tenth_of_the_rounds_or_the_paper_s() -> None:
-    assert [window_of(rounds) for rounds in (4, 100, 499, 500, 2000)] == [1, 10, 49, 100, 100]
 
 
 def test_one_seed_has_no_band() -> None:
@@ -46,7 +40,7 @@ def test_arms_can_be_told_apart_without_colour() -> None:
 def test_a_picture_is_a_png_and_its_numbers(tmp_path: Path) -> None:
     figure = blank(3, 2)
     dress(figure.subplots(), r"$\frac{ 鯖", "x", "y")
-    legend(figure, {"8/0": 0, "$x": 1}, 3)
+    legend(figure, ["8/0", "$x"], 3)
     picture = Picture("one", "", figure, pd.DataFrame([{"arm": "a", "x": 1 / 3}, {"arm": "b", "note": "c"}]))
     save(picture, tmp_path)
     data = (tmp_path / "one.png").read_bytes()
@@ -56,49 +50,12 @@ def test_a_picture_is_a_png_and_its_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "one.png").read_bytes() == data
 
 
-def test_a_curve_is_smoothed_from_where_the_window_is_full(results: Results) -> None:
-    picture = figures.moving("generalists", results.runs["generalists"], results.study)
-    assert set(picture.table["reward"]) == {"reward/local", "reward/trained_on"}
-    assert (picture.table["low"] <= picture.table["mean"]).all()
-    assert (picture.table["mean"] <= picture.table["high"]).all()
-    assert "1 round " in picture.caption
-    runs = results.runs["generalists"]["8/0"].values()
-    smooth = figures._smoothed(runs, "reward/local", 5)
-    assert smooth["x"].min() == 6  # of round 3 nothing is known
-    first = [series(run.own, "reward/local").iloc[:5].mean().mean() for run in runs]
-    assert smooth["value"][0] == pytest.approx(sum(first) / len(first))
-
-
-def test_swarm_against_isolated(results: Results) -> None:
-    runs = results.runs["generalists"]
-    picture = figures.against("generalists", runs, results.study)
-    assert picture is not None
-    last = picture.table.query("round == 12").set_index("arm")["cumulative"]
-    sums = [series(run.metrics, "reward/local").sum().sum() / 3 for run in runs["4/4"].values()]
-    assert last["4/4"] == pytest.approx(sum(sums) / 2)  # two seeds: their interquartile mean is their mean
-    assert (picture.table["adjusted_p"] == 1).all()  # two seeds can show nothing
-    assert figures.against("generalists", {"6/2": runs["6/2"]}, results.study) is None
-
-
 def test_held_out_by_updates_and_flops(results: Results) -> None:
     runs = results.runs["generalists"]
     picture = figures.held_out_curves("generalists", runs, results.study)
     ends = picture.table.groupby(["along", "arm"])["x"].max()
     assert ends["updates", "8/0"] == 12
     assert ends["flops", "8/0"] > 1.5 * ends["flops", "2/6"]
-
-
-def test_compute_that_differs_much_has_a_logarithmic_axis(results: Results) -> None:
-    runs, costs = results.runs["generalists"], ["flops/generate", "flops/learn"]
-    dear = {
-        seed: replace(run, metrics=run.metrics.assign(**{key: 20 * run.metrics[key] for key in costs}))
-        for seed, run in runs["8/0"].items()
-    }
-    few = figures.held_out_curves("generalists", {"8/0": runs["8/0"], "4/4": runs["4/4"]}, results.study)
-    most = figures.held_out_curves("generalists", {"8/0": dear, "4/4": runs["4/4"]}, results.study)
-    assert [picture.figure.axes[1].get_xscale() for picture in (few, most)] == ["linear", "log"]
-    assert "on a logarithmic axis since arms differ" in most.caption
-    assert "logarithmic" not in few.caption
 
 
 def test_gain_of_each_regime(results: Results) -> None:
@@ -111,7 +68,7 @@ def test_gain_of_each_regime(results: Results) -> None:
 
 
 def test_gain_where_points_meet_or_lack(tmp_path: Path) -> None:
-    gain = Gain.model_validate({"treated": "a", "control": "b"})
+    gain = Pair.model_validate({"treated": "a", "control": "b"})
     one, other = WHAT
 
     def point(regime: str, x: float, seeds: int, **gains: tuple[float, float, float]) -> pd.DataFrame:
@@ -138,7 +95,6 @@ def test_a_figure_draws_six_arms_those_of_contrasts_first_and_names_the_others(r
     runs = {f"arm {n}": one for n in range(10)}
     contrasts = {"last": ContrastSpec(treated="arm 9", control="arm 0")}
     study = results.study.model_copy(update={"arms": {arm: Arm() for arm in runs}, "contrasts": contrasts})
-    for draw in (figures.held_out_curves, figures.moving):
-        picture = draw("generalists", runs, study)
-        assert "Not drawn, but in the table and the CSV: arm 5, arm 6, arm 7, arm 8." in picture.caption
-        assert set(picture.table["arm"]) == set(runs)
+    picture = figures.held_out_curves("generalists", runs, study)
+    assert "Not drawn, but in the table and the CSV: arm 5, arm 6, arm 7, arm 8." in picture.caption
+    assert set(picture.table["arm"]) == set(runs)

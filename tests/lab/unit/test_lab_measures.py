@@ -10,7 +10,6 @@ import pytest
 
 from shoal_lab.measures import (
     area,
-    best_to_last,
     curves,
     final,
     flops,
@@ -18,7 +17,6 @@ from shoal_lab.measures import (
     forgetting,
     held_out,
     metrics_frame,
-    oscillation,
     series,
     summary,
     tasks,
@@ -199,23 +197,6 @@ def test_forgetting() -> None:
     assert forgetting([]) == NONE
 
 
-def test_best_to_last() -> None:
-    assert best_to_last(curve({0: 0.1, 5: 0.4, 10: 0.3})) == pytest.approx(0.1)
-    assert best_to_last(curve({0: 0.1, 5: 0.4})) == 0
-    assert best_to_last(curve({0: 0.1})) == 0
-    assert best_to_last(curve({})) == NONE
-
-
-def test_oscillation_is_about_the_trend() -> None:
-    line = curve({round: 0.1 + 0.02 * round for round in (0, 5, 10, 15, 20, 22)})
-    assert oscillation(line) == pytest.approx(0, abs=1e-12)  # with unequal distances too
-    # +1, -1, +1: the mean of three is 1/3 or -1/3, the distance 2/3 or 4/3
-    assert oscillation(curve({0: 1.0, 1: -1.0, 2: 1.0}), window=3) == pytest.approx(4 / 3)
-    zigzag = curve({round: (-1.0) ** round + 0.3 * round for round in range(11)})
-    assert oscillation(zigzag) == pytest.approx(4 / 5)  # 1 - 1/5, whatever the slope
-    assert oscillation(curve({0: 0.1, 1: 0.2})) == NONE
-
-
 def test_summary_by_hand() -> None:
     found = summarised(ROWS, threshold=0.5, hold=1)
     assert found == pytest.approx(
@@ -228,8 +209,6 @@ def test_summary_by_hand() -> None:
             "held_out/blind": 0.05,
             "held_out/shuffled": math.nan,
             "held_out/forgetting": ((0.1 - 0.1) / 2 + (-0.4 + 0.0) / 2) / 2,
-            "held_out/oscillation": math.nan,
-            "held_out/best_to_last": 0.0,
             "threshold/reached": 2 / 4,
             "threshold/rounds": (2 + 4 + 4 + 2) / 4,  # bob's lcm was last evaluated in round 2
             "threshold/lag": 2.0,
@@ -249,14 +228,6 @@ def test_summary_by_hand() -> None:
             "per_node/tokens/read": math.nan,
             "per_node/flops/generate": (370 + 10) / 2,
             "per_node/flops/learn": 30,
-            "total/rounds": 8,
-            "total/updates": 6,
-            "total/tokens/generated": math.nan,
-            "total/tokens/prompted": math.nan,
-            "total/tokens/trained": 60,
-            "total/tokens/read": math.nan,
-            "total/flops/generate": 380,
-            "total/flops/learn": 60,
             "total/refused": 5,
         },
         nan_ok=True,
@@ -324,7 +295,6 @@ def test_summary_of_little(rows: list[Row]) -> None:
     every = {key for key in summarised(ROWS, threshold=0.5) if not key.startswith("task/")}
     assert {key for key in found if not key.startswith("task/")} == every
     assert found["held_out/forgetting"] == NONE
-    assert found["held_out/oscillation"] == NONE
     assert all(not math.isinf(value) for value in found.values())
 
 

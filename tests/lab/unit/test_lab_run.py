@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -30,7 +28,7 @@ from shoal_lab.cells import DONE, run_cell
 from shoal_lab.config import LabConfig
 from shoal_lab.processes import Event, run_jobs
 from shoal_lab.provenance import SOURCES, differences
-from shoal_lab.recipes import Recipe, RewardRecipe, in_order
+from shoal_lab.recipes import Recipe, in_order
 from shoal_lab.report import write_report
 from shoal_lab.results import read_results
 from shoal_lab.runner import open_study, run_study
@@ -77,7 +75,7 @@ def small(**settings: object) -> Study:
 
 
 def test_a_study_runs_and_is_not_run_again(tmp_path: Path) -> None:
-    study, folder = open_study(write(tmp_path / "a.toml", STUDY), tmp_path / "out", {}, False)
+    study, folder = open_study(write(tmp_path / "a.toml", STUDY), tmp_path / "out", False)
     assert run_study(study, folder, QUIET, jobs=2) == []
     cells = list(study.cells())
     for cell in cells:
@@ -89,7 +87,7 @@ def test_a_study_runs_and_is_not_run_again(tmp_path: Path) -> None:
         assert not (folder / cell.path / "checkpoints").exists()
     before = (folder / cells[0].path / "metrics.jsonl").stat().st_mtime_ns
     (folder / cells[1].path / DONE).unlink()
-    again, _ = open_study(folder, None, {}, False)
+    again, _ = open_study(folder, None, False)
     was = figures(folder / cells[1].path)
     assert run_study(again, folder, QUIET, jobs=1) == []
     assert (folder / cells[0].path / "metrics.jsonl").stat().st_mtime_ns == before
@@ -113,33 +111,20 @@ def test_a_shared_run_runs_once_and_is_read_for_each_arm(tmp_path: Path) -> None
 
 def test_another_study_is_not_mixed_in(tmp_path: Path) -> None:
     file = write(tmp_path / "a.toml", STUDY)
-    open_study(file, tmp_path / "out", {}, False)
+    open_study(file, tmp_path / "out", False)
     with pytest.raises(UserError, match="another study"):
-        open_study(file, tmp_path / "out", {"rounds": "7"}, False)
+        open_study(file, tmp_path / "out", True)
     with pytest.raises(UserError, match="its own settings"):
-        open_study(tmp_path / "out", None, {"rounds": "7"}, False)
+        open_study(tmp_path / "out", None, True)
     with pytest.raises(UserError, match="another study"):
-        open_study(write(tmp_path / "b.toml", STUDY | {"expect": ["it does"]}), tmp_path / "out", {}, False)
+        open_study(write(tmp_path / "b.toml", STUDY | {"expect": ["it does"]}), tmp_path / "out", False)
 
 
 def test_what_changed_after_a_first_look_may_be_said_later(tmp_path: Path) -> None:
-    open_study(write(tmp_path / "a.toml", STUDY), tmp_path / "out", {}, False)
+    open_study(write(tmp_path / "a.toml", STUDY), tmp_path / "out", False)
     said = write(tmp_path / "a.toml", STUDY | {"changed": ["the figure"]})
-    _, folder = open_study(said, tmp_path / "out", {}, False)
-    assert open_study(folder, None, {}, False)[0].changed == ["the figure"]
-
-
-def test_flags_go_over_arms_and_regimes_and_a_model_over_regimes_of_models(tmp_path: Path) -> None:
-    regimes = {"one": {"policy": {"model": ["guppy"]}}, "two": {"policy": {"model": ["base:b"], "temperature": 0.5}}}
-    study = {**STUDY, "regimes": regimes, "bases": {"b": {"steps": 1}}}
-    study["quick"] = {"regimes": ["two"], "arms": ["2/0"]}
-    given = {"policy": {"model": ["other"]}, "rounds": "7"}
-    opened, _ = open_study(write(tmp_path / "a.toml", study), tmp_path / "out", given, False)
-    configs = [opened.config(cell) for cell in opened.cells()]
-    assert len(configs) == 4
-    assert {tuple(config.policy.model) for config in configs} == {("other",)}
-    assert {config.rounds for config in configs} == {7}
-    assert open_study(tmp_path / "out", None, {}, False)[0] == opened
+    _, folder = open_study(said, tmp_path / "out", False)
+    assert open_study(folder, None, False)[0].changed == ["the figure"]
 
 
 def test_a_run_that_fails_costs_itself_alone(tmp_path: Path) -> None:
@@ -148,12 +133,6 @@ def test_a_run_that_fails_costs_itself_alone(tmp_path: Path) -> None:
     assert len(failures) == 2
     assert all("bad" in failure and "/no/such/model" in failure for failure in failures)
     assert sum((tmp_path / cell.path / DONE).exists() for cell in study.cells()) == 4
-
-
-def test_what_fails_all_runs_ends_the_study(tmp_path: Path) -> None:
-    study = small(policy={"model": ["/no/such/model"]}).model_copy(update={"seeds": list(range(20))})
-    with pytest.raises(UserError, match="for the same reason"):
-        run_study(study, tmp_path, QUIET, jobs=2)
 
 
 def test_a_killed_study_goes_on(tmp_path: Path) -> None:
@@ -166,18 +145,12 @@ def test_a_killed_study_goes_on(tmp_path: Path) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    opened, folder = open_study(out, None, {}, False)
+    opened, folder = open_study(out, None, False)
     first = folder / next(opened.cells()).path
-    for _ in range(100):  # its worker sees within a second that it is alone
-        try:
-            assert run_study(opened, folder, QUIET, jobs=2) == []
+    for _ in range(20):  # its worker sees within a second that it is alone, and holds its folder until then
+        if run_study(opened, folder, QUIET, jobs=2) == []:
             break
-        except UserError:
-            time.sleep(0.1)
-    failed = [cell for cell in opened.cells() if not (folder / cell.path / DONE).exists()]
-    if failed:  # the orphan still held its folder
-        time.sleep(2)
-        assert run_study(opened, folder, QUIET, jobs=2) == []
+        time.sleep(1)
     rows = read_metrics(first)
     assert [row["round"] for row in rows if row["node"] == "node-1"] == list(range(13))
 
@@ -188,19 +161,6 @@ def _work(value: str, tell: object) -> None:
         os._exit(3)
     if value == "raise":
         raise ValueError("no")
-
-
-def _die_idle(tell: object) -> None:
-    threading.Timer(0.2, os._exit, [3]).start()
-
-
-def test_a_process_that_died_idle_is_replaced() -> None:
-    heard = []
-    for event in run_jobs([(_die_idle, ()), (_work, ("fine",))], 1):
-        heard.append((event.job, event.kind))
-        if heard == [(0, "done")]:
-            time.sleep(0.7)  # it dies before it is sent more
-    assert heard == [(0, "done"), (1, "progress"), (1, "done")]
 
 
 def _spoil(spoil: bool, tell: object) -> None:
@@ -260,18 +220,6 @@ def test_a_base_that_uses_what_it_is_shown_reads_questions_after_their_answers()
     assert read == policy.lm.tokenizer(f"{text}8\n{text}").input_ids
 
 
-def test_a_base_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
-    tasks = TasksConfig(sources=[TaskSpec(name="count_bits")])
-    recipe = Recipe(start="guppy", vocabulary="own", tasks=tasks, right=1.0, refused=0.0, steps=60, batch=8)
-    told: list[str] = []
-    make_base(recipe, "guppy", tmp_path / "base", told.append)
-    policy = LanguagePolicy(str(tmp_path / "base"), Sampling(max_completion_length=8))
-    question, guppy = Tasks(tasks).draw(1, "any", 0)[0], LanguagePolicy("guppy", Sampling(max_completion_length=8))
-    assert 3 * len(policy.prompt_ids(question)) < len(guppy.prompt_ids(question)), "its texts are shorter"
-    first, last = (float(line.split()[3]) for line in (told[0], told[-1]))
-    assert last < first / 2, "and it learns"
-
-
 def test_a_base_of_a_task_without_right_answers_is_refused(tmp_path: Path) -> None:
     recipe = Recipe(start="guppy", tasks=TasksConfig(sources=[TaskSpec(name="guess")]), steps=1)
     with pytest.raises(UserError, match="'guess' names no right answers"):
@@ -285,24 +233,6 @@ def test_a_base_has_whole_heads() -> None:
 
 def test_a_base_of_as_many_steps_as_the_warm_up_has(tmp_path: Path) -> None:
     make_base(Recipe(start="guppy", steps=20, batch=2), "guppy", tmp_path / "base", lambda text: None)
-
-
-def _make_with_little_room(recipe: Recipe, out: Path, tell: object) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-    make_base(recipe, "guppy", out, lambda text: None)
-
-
-@pytest.mark.parametrize("kind", ["policy", "reward"])
-def test_a_base_that_finds_no_room_fails_in_one_line_and_leaves_nothing(tmp_path: Path, kind: str) -> None:
-    recipe = Recipe(start="guppy", steps=0)
-    if kind == "reward":
-        recipe = RewardRecipe(kind="reward", start="guppy", questions=4, samples=1, steps=1, batch=2)
-    (event,) = run_jobs([(_make_with_little_room, (recipe, tmp_path / "base"))], 1)
-    assert event.kind == "failed"
-    assert "\n" not in event.value
-    assert event.value.startswith(f"cannot write {tmp_path / 'base'}: ")
-    assert "File too large" in event.value
-    assert list(tmp_path.iterdir()) == []
 
 
 HOLD = "import sys, time; from shoal.runs.disk import locked; f = locked(__import__('pathlib').Path(sys.argv[1]))"

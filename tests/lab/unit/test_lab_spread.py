@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pandas as pd
 
-from shoal.runs.tables import LEARNED
-from shoal_lab.spread import COLUMNS, first_live, read_learned, taught
+from shoal_lab.report import first_from_others
 
 
 def learned(*rows: tuple[int, str, str, str, bool]) -> pd.DataFrame:
@@ -30,32 +28,9 @@ TABLE = learned(
 
 
 def test_the_first_live_rollout_of_each_node_and_task() -> None:
-    found = first_live(TABLE)
-    assert found.to_dict("index") == {
-        ("ada", "gcd"): {"round": 2, "foreign": False},
-        ("bob", "gcd"): {"round": 3, "foreign": True},
-    }
+    assert first_from_others(TABLE) == 1 / 2  # ada's own in round 2, bob's of others in round 3
 
 
-def test_who_taught_whom() -> None:
-    assert taught(TABLE).to_dict() == {("ada", "bob"): 2, ("bob", "ada"): 1, ("eve", "bob"): 2}
-
-
-def test_nothing_was_learned(tmp_path: Path) -> None:
+def test_nothing_was_learned() -> None:
     dead = learned((1, "ada", "ada", "gcd", False))
-    for table in (learned(), dead, read_learned(tmp_path / LEARNED, ["ada"])):
-        assert first_live(table).empty
-        assert taught(table).empty
-        assert math.isnan(first_live(table)["foreign"].mean())
-
-
-def test_reading_a_folder_of_parts(tmp_path: Path) -> None:
-    folder = tmp_path / LEARNED
-    folder.mkdir()
-    for number, part in enumerate((TABLE[:3], TABLE[3:])):
-        part.to_parquet(folder / f"from-round-{number:06d}.parquet")
-    (folder / ".from-round-000009.parquet.tmp").write_bytes(b"half")
-    table = read_learned(folder, ["ada", "bob"])
-    assert list(table) == COLUMNS
-    assert first_live(table).equals(first_live(TABLE))
-    assert set(read_learned(folder, ["ada"])["node"]) == {"ada"}
+    assert all(math.isnan(first_from_others(table)) for table in (learned(), dead))

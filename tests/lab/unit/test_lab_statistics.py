@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import NormalDist
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from shoal_lab import contrasts
 from shoal_lab.contrasts import Contrast, Pairs
@@ -142,6 +142,8 @@ def test_sign_flips_by_hand() -> None:
     assert sign_flip_test([0.1] * 10).p == 2 / 1024
     with pytest.raises(ValueError, match="finite"):
         sign_flip_test([])
+    with pytest.raises(ValueError, match="more than 20"):
+        sign_flip_test([1.0] * 21)
 
 
 def test_equivalence_by_hand() -> None:
@@ -152,7 +154,6 @@ def test_equivalence_by_hand() -> None:
     assert (away.p, away.beyond_p) == (1, 2 / 64)
     assert equivalence_test([-2.0] * 6, 1.0).beyond_p == 2 / 64
     assert equivalence_test([1.0] * 6, 1.0).p == 1  # on the margin
-    assert equivalence_test([0.0] * 25, 1.0).smallest_p == 1 / 100_001  # of random choices
     with pytest.raises(ValueError, match="above 0"):
         equivalence_test([0.0], 0.0)
 
@@ -164,15 +165,6 @@ def test_equivalence_is_found_as_seldom_by_mistake_as_it_says() -> None:
     assert np.mean(found) < 0.065
     sure = [equivalence_test(rng.normal(0.0, 0.3, 8), 1.0).p <= 0.05 for _ in range(200)]
     assert np.mean(sure) > 0.99
-
-
-def test_equivalence_of_many_runs_is_near_schuirmann_s() -> None:
-    values = np.random.default_rng(1).normal(0.1, 1.0, 40)
-    t = max(
-        stats.ttest_1samp(values, -0.4, alternative="greater").pvalue,
-        stats.ttest_1samp(values, 0.4, alternative="less").pvalue,
-    )
-    assert equivalence_test(values, 0.4).p == pytest.approx(t, abs=0.01)
 
 
 def test_contrasts_that_ask_for_equality_are_a_family_of_their_own() -> None:
@@ -198,9 +190,7 @@ def test_contrasts_that_ask_for_equality_are_a_family_of_their_own() -> None:
 def test_smallest_p() -> None:
     assert [smallest_p(n) for n in (0, 1, 5, 6, 10)] == [1, 1, 0.0625, 0.03125, 2 / 1024]
     assert sign_flip_test([1, 2, 3, 0, 0]).smallest_p == 0.25  # pairs that do not differ tell nothing
-    assert (pairs_needed(0.05), pairs_needed(0.05, 4), pairs_needed(0.0625)) == (6, 8, 5)
-    with pytest.raises(ValueError, match="alpha"):
-        pairs_needed(0.0)
+    assert (pairs_needed(), pairs_needed(4), pairs_needed(sides=1)) == (6, 8, 5)
 
 
 @pytest.mark.parametrize("n", [2, 5, 9])
@@ -228,16 +218,6 @@ def test_sign_flips_know_no_side_and_no_order(values: list[float], order: object
     assert smallest_p(len(values)) <= result.smallest_p <= result.p <= 1
 
 
-def test_many_pairs_are_sampled() -> None:
-    rng = np.random.default_rng(2)
-    few = rng.normal(0.3, 1, 20)
-    exact = sign_flip_test(few)
-    sampled = sign_flip_test([*few, 0.0])  # a pair that does not differ changes no sum
-    assert sampled.p == pytest.approx(exact.p, rel=0.1)
-    assert sampled == sign_flip_test([*few, 0.0])
-    assert sign_flip_test(np.ones(40)).p == pytest.approx(1 / 100_001)
-
-
 def test_sign_flips_reject_as_often_as_they_say() -> None:
     rng = np.random.default_rng(3)
     rejected = np.mean([sign_flip_test(rng.normal(size=8)).p <= 0.05 for _ in range(1000)])
@@ -248,19 +228,16 @@ def test_sign_flips_reject_as_often_as_they_say() -> None:
 
 
 def test_holm_by_hand() -> None:
-    found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
-    assert found == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})
-    assert list(found) == ["a", "b", "c", "d"]
-    assert holm({"one": 0.04}) == {"one": 0.04}
-    assert holm({}) == {}
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        holm({"a": 1.2})
+    found = holm(pd.Series({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005}))
+    assert found.to_dict() == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})
+    assert list(found.index) == ["a", "b", "c", "d"]
+    assert holm(pd.Series([0.04])).tolist() == [0.04]
 
 
 @given(PS)
 def test_holm_is_monotone_and_bounded(p: dict[str, float]) -> None:
-    adjusted = holm(p)
-    assert adjusted.keys() == p.keys()
+    adjusted = holm(pd.Series(p, dtype=float))
+    assert list(adjusted.index) == list(p)
     for name in p:
         assert p[name] <= adjusted[name] <= min(1, len(p) * p[name])
         assert all(adjusted[name] <= adjusted[other] for other in p if p[name] <= p[other])
@@ -269,7 +246,7 @@ def test_holm_is_monotone_and_bounded(p: dict[str, float]) -> None:
 @given(PS.filter(bool), st.floats(0, 1))
 def test_holm_only_rises_with_p(p: dict[str, float], factor: float) -> None:
     first = next(iter(p))
-    before, after = holm({**p, first: factor * p[first]}), holm(p)
+    before, after = (holm(pd.Series(each)) for each in ({**p, first: factor * p[first]}, p))
     assert all(before[name] <= after[name] + 1e-12 for name in p)
 
 
@@ -329,7 +306,8 @@ def test_adjustment_counts_all_contrasts() -> None:
     more = compare(arms(10, 0.1, 0.001) | {"2/6": arms(10, 0.0, 0.05)["4/4"]}, named)
     assert more[0].adjusted_p == 3 * 2 / 1024
     assert more[0].conclusive
-    assert more == compare(arms(10, 0.1, 0.001) | {"2/6": arms(10, 0.0, 0.05)["4/4"]}, named)
+    again = compare(arms(10, 0.1, 0.001) | {"2/6": arms(10, 0.0, 0.05)["4/4"]}, named)
+    assert [each.sentence for each in more] == [each.sentence for each in again]
 
 
 def test_a_p_that_only_the_adjustment_lifts_is_said_to_be_so() -> None:

@@ -126,16 +126,13 @@ def test_published_reports_follow_from_their_figures(report: Path) -> None:
     assert "not checked" not in said
 
 
-@pytest.mark.parametrize("part", ["source", "by_seed"])
-def test_a_report_without_what_its_figures_follow_from_is_refused(published: Path, tmp_path: Path, part: str) -> None:
+def test_a_report_without_what_its_figures_follow_from_is_refused(published: Path, tmp_path: Path) -> None:
     def bare(data: dict[str, Any]) -> None:
-        if part == "source":
-            del data[part]
         for regime in data["regimes"].values():
             for spread in regime["spread"].values():
-                spread.pop(part, None)
+                spread.pop("by_seed", None)
 
-    with pytest.raises(UserError, match=f"{part}: Field required"):
+    with pytest.raises(UserError, match="by_seed: Field required"):
         check(copied(published, tmp_path, bare))
 
 
