@@ -18,9 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
 from shoal.config.answer_form import in_form
@@ -32,6 +30,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load
 from shoal.protocols import Grader, Policy
 from shoal.rollout import Question, seed_of
+from shoal.runs.disk import write_atomically
 from shoal.sandbox.verifier import Verifier as GuardedVerifier
 from shoal.tasks import Answered, Tasks
 from shoal_extras.rewards.model import ModelReward
@@ -45,25 +44,18 @@ USELESS: Final = ("I do not know.", "No idea.", "This is hard.", "Let me think a
 REFUSED: Final = "The answer is {}"
 RATE: Final = 1e-3
 """The highest learning rate of what starts from another model, with warm-up and cosine decay."""
-QUALITY: Final = "quality.json"
-"""How well a reward model judges, in its folder."""
 
 
 def make_base(recipe: Recipe | RewardRecipe, start: str | None, out: Path, tell: Callable[[str], None] = print) -> None:
     """Trains a base into the folder `out`, from the model folder `start` or from scratch. A finished base is kept."""
     if (out / RECIPE).exists():
         return
-    temporary = out.with_name(f".{out.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        if isinstance(recipe, RewardRecipe):
-            make_reward_model(recipe, start or recipe.start, temporary, tell)
-        else:
-            _make_policy(recipe, start, temporary, tell)
-        (temporary / RECIPE).write_text(json.dumps(recipe.model_dump(), indent=2) + "\n")
-        temporary.rename(out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(out, ignore_errors=True)  # the recipe is written last: without it, the model is not whole
+    if isinstance(recipe, RewardRecipe):
+        make_reward_model(recipe, start or recipe.start, out, tell)
+    else:
+        _make_policy(recipe, start, out, tell)
+    write_atomically(out / RECIPE, (json.dumps(recipe.model_dump(), indent=2) + "\n").encode())
 
 
 def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[str], None]) -> None:
@@ -118,8 +110,6 @@ def prompt(question: Question) -> str:
 CPU: Final = Placement(torch.device("cpu"), torch.float32)
 TEMPLATE: Final = "{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
 """Question and answer, a line each, as policies without a template write them (`LanguagePolicy.prompt_ids`)."""
-TRIED: Final = 24
-"""Most held-out questions of each task that a reward model is tested on."""
 AT_ONCE: Final = 128
 """Questions in one batch."""
 
@@ -131,26 +121,21 @@ class Judged:
     question: Question
     text: str
     right: bool
-    said: bool
-    """Whether a policy said it; otherwise it was made."""
 
 
 def make_reward_model(recipe: RewardRecipe, start: str, out: Path, tell: Callable[[str], None]) -> None:
-    """Makes a reward model of the policy `start` in the folder `out`, with its `quality` beside it."""
+    """Makes a reward model of the policy `start` in the folder `out`."""
     tasks = Tasks(recipe.tasks)
     longest = int(Config(tasks=recipe.tasks).resolved().policy.max_completion_length)
     lm = load(start, CPU.device)
     policy = LanguagePolicy(lm, Sampling(1.0, 1.0, longest), CPU)
     asked = tasks.draw(recipe.questions, "reward model", recipe.seed)
-    kept = [question for each in tasks.held_out(TRIED, recipe.seed).values() for question in each]
     with GuardedVerifier(recipe.tasks) as verifier:
         shown = judged_answers(tasks, asked, policy, verifier, recipe.samples, recipe.seed)
-        tried = judged_answers(tasks, kept, policy, verifier, recipe.samples, recipe.seed + 1)
     _with_head(lm, recipe.seed, out)
     reward = ModelReward(str(out), CPU)
     learn(reward, shown, recipe, tell)
     save(out, reward.model.half(), lm.tokenizer)
-    (out / QUALITY).write_text(json.dumps(quality(ModelReward(str(out), CPU), tried)) + "\n")
 
 
 def judged_answers(
@@ -170,9 +155,9 @@ def judged_answers(
     items = [(q, made + [c.text for c in group]) for (q, _), made, group in zip(known, texts, said, strict=True)]
     rewards = verifier.score([(question.id, answers) for question, answers in items])
     return [
-        Judged(question, text, value >= 1, place > samples)
+        Judged(question, text, value >= 1)
         for (question, answers), values in zip(items, rewards, strict=True)
-        for place, (text, value) in enumerate(zip(answers, values, strict=True))
+        for text, value in zip(answers, values, strict=True)
     ]
 
 
@@ -193,28 +178,6 @@ def learn(reward: ModelReward, shown: Sequence[Judged], recipe: RewardRecipe, te
     reward.model.train().requires_grad_(True)
     descend(reward.model, losses(), recipe.steps, RATE, tell)
     reward.model.eval().requires_grad_(False)
-
-
-def quality(reward: ModelReward, tried: Sequence[Judged]) -> dict[str, float]:
-    """How well `reward` judges.
-
-    `auc`: the chance that a right answer gets more than a wrong one (0.5 is guessing), whatever the questions.
-    `auc/said`, `auc/made_up`: against wrong answers that a policy said, or that were made up. `answers`: how many there
-    were.
-    """
-    values = np.array([value or 0.0 for [value] in reward.score([(each.question, [each.text]) for each in tried])])
-    right, said = (np.array([getattr(each, name) for each in tried], dtype=bool) for name in ("right", "said"))
-
-    def auc(wrong: NDArray[np.bool_]) -> float:
-        more = values[right][:, None] - values[wrong]
-        return float(((more > 0) + (more == 0) / 2).mean())
-
-    return {
-        "auc": auc(~right),
-        "auc/said": auc(~right & said),
-        "auc/made_up": auc(~right & ~said),
-        "answers": len(tried),
-    }
 
 
 def _with_head(lm: LanguageModel, seed: int, out: Path) -> None:

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -23,21 +23,18 @@ DONE: Final = "done.json"
 PACKAGES: Final = ("shoal", "torch", "transformers", "reasoning-gym", "numpy")
 """Packages whose versions a run writes down."""
 
-OnRound = Callable[[int], None]
-"""Called with the number of each finished round."""
-
 
 @dataclass(frozen=True)
 class Silent(Watcher):
-    """Watches a run and reports its rounds alone."""
+    """Watches a run and reports the number of each finished round alone."""
 
-    on_round: OnRound
+    on_round: Callable[[int], None]
 
     def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
         self.on_round(round)
 
 
-def run_cell(config: LabConfig, path: Path, on_round: OnRound) -> None:
+def run_cell(config: LabConfig, path: Path, on_round: Callable[[int], None]) -> None:
     """Runs `config` in the folder `path` to its end, from its last checkpoint if it has one. A finished run stays as it
     is; one that was begun with other settings starts again."""
     from shoal.runs.run import Run
@@ -64,10 +61,8 @@ def installed() -> dict[str, str]:
     """Versions of Python and of `PACKAGES`; that of shoal ends with a hash of its sources."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found | {"shoal": f"{found.get('shoal', '')}+{SOURCES}"}
 
 

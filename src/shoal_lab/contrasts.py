@@ -256,8 +256,7 @@ def verdicts(plan: Iterable[tuple[str, str, ContrastSpec]], figures: Mapping[str
     for name, regime, spec in plan:
         verdict, table = Verdict(name, regime, spec), figures.get(regime)
         if table is None or (why := _unable(table, spec)):
-            why = f"No run of {spec.treated} is finished." if table is None else why
-            verdict = replace(verdict, sentence=why)
+            verdict = replace(verdict, sentence=f"No run of {spec.treated} is finished." if table is None else why)
         else:
             above, below = (by_seed(table, arm, spec.figure) for arm in (spec.treated, spec.control))
             margin = spec.margin * abs(interquartile_mean(below)) if spec.expect == "equal" else None

@@ -7,7 +7,8 @@ Each control changes one thing of a node: whom it hears, what it asks, how it sc
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -57,7 +58,15 @@ class Experiment(Nodes):
             node.learner = None
         if name in self.adversaries:
             node.learner = None
-            node.policy = self._adversary(policy, lambda: node.round > settings.honest_rounds)
+            node.policy = Adversary(
+                settings.attack,
+                self.tasks,
+                int(self.config.policy.max_completion_length),
+                partial(tokens, policy),
+                policy,
+                settings.payload_share,
+                lambda: node.round > settings.honest_rounds,
+            )
         if name in self.contributors:
             node.learner = None
             if settings.contributor == "person":
@@ -72,18 +81,6 @@ class Experiment(Nodes):
         """Contributors are not: they never change, and a picker would generate many times as much."""
         return node.name not in self.contributors
 
-    def _adversary(self, policy: Policy, active: Callable[[], bool]) -> Adversary:
-        """Answers in place of `policy`, with completions as long as its tokenizer's count allows."""
-
-        def tokens(text: str) -> int:
-            if not isinstance(policy, LanguagePolicy):
-                return len(text.encode())
-            return len(policy.lm.tokenizer(text, add_special_tokens=False).input_ids)
-
-        attack, share = self.experiment.attack, self.experiment.payload_share
-        longest = int(self.config.policy.max_completion_length)
-        return Adversary(attack, self.tasks, longest, tokens, policy, share, active)
-
     @property
     def rewarded(self) -> list[str]:
         """The nodes that use `[[rewards]]`. Raises `UserError` if there are none to use."""
@@ -91,6 +88,13 @@ class Experiment(Nodes):
         if count != "all" and not self.config.rewards:
             raise UserError(f"experiment.rewarded = {count} nodes, and there are no [[rewards]]")
         return list(self.config.node_models) if count == "all" else last_nodes(self.config, count)
+
+
+def tokens(policy: Policy, text: str) -> int:
+    """How many tokens of `policy` a text has; bytes, where it has no tokenizer."""
+    if not isinstance(policy, LanguagePolicy):
+        return len(text.encode())
+    return len(policy.lm.tokenizer(text, add_special_tokens=False).input_ids)
 
 
 def last_nodes(config: Config, count: int) -> list[str]:

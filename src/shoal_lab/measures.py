@@ -206,7 +206,8 @@ def summary(
         )
         figures[f"task/{task}/final"] = _mean(map(final, each.values()))
     for key in ("reward/local", "reward/trained_on"):
-        figures[f"cumulative/{key}"] = _sum(series(own, key).sum())
+        sums = series(own, key).sum()
+        figures[f"cumulative/{key}"] = math.fsum(sums) if len(sums) else math.nan
     for key in ("gradient/peers", "peers/ess", "peers/gated", "rollouts/live_local"):
         figures[f"mean/{key}"] = _mean(own[key].dropna() if key in own else [])
     last = own.index.to_frame(index=False).groupby("node")["round"].max()
@@ -239,9 +240,3 @@ def _counted(readings: pd.Series) -> float:
 def _mean(figures: Iterable[float]) -> float:
     """NaN for no figures, or if one is."""
     return float(pd.Series(list(figures), dtype=float).mean(skipna=False))
-
-
-def _sum(figures: Iterable[float]) -> float:
-    """NaN for no figures, or if one is."""
-    values = list(figures)
-    return math.fsum(values) if values else math.nan

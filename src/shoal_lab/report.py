@@ -64,14 +64,8 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
     """The content of the report as plain data: `report.json`."""
     study = results.study
     own = [run for run in results.finished if run.cell.is_own]  # a run that two arms share counts once
-    return {
-        "title": study.title,
-        "about": study.about,
-        "expect": study.expect,
-        "changed": study.changed,
+    return study.model_dump(include={"title", "about", "expect", "changed", "seeds", "figure"}) | {
         "command": f"shoal lab run {results.folder / 'study.toml'}" + (" --allow-code" if study.code else ""),
-        "seeds": study.seeds,
-        "figure": study.figure,
         "threshold": THRESHOLD,
         "alpha": ALPHA,
         "finished": len(own),

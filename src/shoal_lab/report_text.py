@@ -1,8 +1,11 @@
 """The text of a report: `report.json` as Markdown."""
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
-from shoal_lab.report_regime import cell, duration, percent, picture_text, regime_text, some, table
+from shoal_lab.contrasts import FEW
+from shoal_lab.study import ONLY
 
 
 def markdown(data: dict[str, Any]) -> str:
@@ -73,21 +76,15 @@ def expectations(data: dict[str, Any]) -> str:
         for each in contrasts
     ]
     head = ["contrast", "arms", "figure", "expected", "came out", "difference", "adjusted p", "P(improvement)"]
-    made = [each for each in contrasts if "adjusted_p" in each]
     lines.append(table(head, rows))
-    kinds = [sum((each["margin"] is not None) is equal for each in made) for equal in (False, True)]
-    asked = [_kind(n, what) for n, what in zip(kinds, ("a difference", "equality"), strict=True) if n]
-    note = (
+    lines.append(
         "Paired exact sign-flip tests of whole runs, two one-sided ones where equality was expected; p by Holm over "
-        f"{' and '.join(asked)}, all "
-        f"regimes together; a p of at most {data['alpha']:g} is a result. Differences in percent of the control's "
-        "interquartile mean (held-out pass@1 less what answers get that ignore the question, where that is known; – "
-        "where next to nothing is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that "
-        "a run of the first arm is above one of the second."
+        "all contrasts that could be made and ask for the same, a difference or equality, in all regimes together; a p "
+        f"of at most {data['alpha']:g} is a result. Differences in percent of the control's interquartile mean "
+        "(held-out pass@1 less what answers get that ignore the question, where that is known; – where next to nothing "
+        "is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that a run of the first arm "
+        "is above one of the second."
     )
-    if len(made) < len(contrasts):
-        note += f" {len(contrasts) - len(made)} could not be made, and Holm's number does not count them."
-    lines.append(note)
     lines.append("\n".join(f"- {_sentence(each)}" for each in contrasts))
     return "\n\n".join(lines)
 
@@ -101,11 +98,169 @@ def _p(contrast: dict[str, Any]) -> str:
     return f"of equality {p}{beyond}"
 
 
-def _kind(count: int, what: str) -> str:
-    return f"{count} contrast{'s' * (count != 1)} that ask{'s' * (count == 1)} for {what}"
-
-
 def _sentence(contrast: dict[str, Any]) -> str:
     if "adjusted_p" in contrast:
         return f"{contrast['sentence']} (`{contrast['figure']}`)"
     return f"{contrast['title']}: cannot be concluded. {contrast['sentence']}"
+
+
+def number(value: float) -> str:
+    """Three digits, or all before the point up to ten millions."""
+    if 100 <= abs(value) < 1e7:
+        return f"{value:.0f}"
+    return "0" if abs(value) < 1e-9 else f"{value:.3g}"  # sums in another order leave a little
+
+
+def cell(interval: dict[str, Any] | None, unit: str = "", seeds: int = 2) -> str:
+    """A figure with its interval, which one seed does not have."""
+    if interval is None:
+        return "–"
+    if seeds < 2:
+        return number(interval["value"]) + unit
+    return f"{number(interval['value'])}{unit} [{number(interval['low'])}, {number(interval['high'])}]"
+
+
+def percent(interval: dict[str, Any] | None) -> str:
+    if interval is None:
+        return "–"
+    ends = [100 * interval[end] for end in ("value", "low", "high")]
+    value, low, high = (("+" if end > 0 else "") + number(end) for end in ends)
+    return f"{value} %" if low == high else f"{value} % [{low}, {high}]"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def some(names: Sequence[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f", and {len(names) - most} more (report.json)" if len(names) > most else "")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(each.replace("|", "\\|") for each in line) + " |" for line in lines)
+
+
+def picture_text(picture: dict[str, Any]) -> str:
+    name = quote(picture["name"])
+    return f"![{picture['name']}]({name}.png)\n\n{picture['caption']} [Numbers]({name}.csv)"
+
+
+FIGURES = {
+    "held_out/start": "held-out pass@1 at the start",
+    "held_out/final": "held-out pass@1 at the end",
+    "held_out/gain": "gain: end less start",
+    "held_out/blind": "*answers that ignore the question*: the commonest of each task",
+    "held_out/shuffled": "*the last answers, scored against other questions*",
+    "held_out/area_per_update": "held-out pass@1, mean along updates",
+    "held_out/area_per_flop": "held-out pass@1, mean along FLOPs",
+    "cumulative/reward/local": "cumulative reward, honest: own unfiltered rollouts",
+    "cumulative/reward/trained_on": "*diagnostic*: cumulative reward over the training set",
+    "threshold/reached": "share of nodes and tasks that reached the threshold",
+    "threshold/rounds": "rounds to the threshold (never: all rounds)",
+    "threshold/lag": "lag behind a task's first learner, rounds (never: to the end)",
+    "held_out/forgetting": "forgetting",
+    "mean/rollouts/live_local": "live groups of a node in a round, of its own",
+    "mean/gradient/peers": "share of the gradient from others",
+    "mean/peers/ess": "effective sample size of peers' rollouts",
+    "mean/peers/gated": "peers' rollouts gated",
+    "attack/planted": "planted text: share of honest completions, last fifth",
+    "attack/reasoning": "wrong reasoning: share of honest completions, last fifth",
+    "attack/gibberish": "gibberish: share of honest completions, last fifth",
+    "attack/length_ratio": "characters of honest completions: last fifth over first",
+    "attack/gradient": "share of honest gradients from the hostile, last fifth",
+    "total/refused": "rollouts refused, all nodes",
+    "per_node/tokens/generated": "tokens that a node generated",
+    "per_node/tokens/prompted": "tokens that it read to answer",
+    "per_node/tokens/trained": "tokens that it trained on",
+    "per_node/tokens/read": "tokens that its updates read, with prompts",
+    "per_node/flops/generate": "FLOPs of a node, answering",
+    "per_node/flops/learn": "FLOPs of a node, learning",
+}
+"""The rows of a regime's table, in order."""
+
+
+def regime_text(data: dict[str, Any], name: str, regime: dict[str, Any]) -> str:
+    lines = ["## Figures" if name == ONLY else f"## Regime: {name}", regime["about"]]
+    arms = regime["arms"]
+    rows = []
+    others = dict.fromkeys([data["figure"], *(c["figure"] for c in data["contrasts"])])
+    for figure in [*FIGURES, *(each for each in others if each not in FIGURES)]:
+        cells = [_figure(each.get(figure)) for each in arms.values()]
+        if set(cells) != {"–"}:
+            rows.append([FIGURES.get(figure, f"`{figure}`"), *cells])
+    lines.append(table(["", *arms], rows))
+    lines.append(_under_table(data, regime))
+    lines.append(_ratios(regime))
+    lines += [picture_text(each) for each in data["figures"] if each["regime"] == name]
+    lines.append(_spread(data, regime))
+    return "\n\n".join(line for line in lines if line)
+
+
+def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
+    runs = {len(figures["seeds"]) for arm in regime["arms"].values() for figures in arm.values() if figures}
+    ends = regime["areas_end"]
+    note = "Interquartile mean over seeds" + (" [95 % interval]." if max(runs, default=0) > 1 else ".")
+    if 1 < max(runs, default=0) < FEW:
+        note += f" With fewer than {FEW} seeds such intervals are narrower than they say."
+    note += f" Threshold: held-out pass@1 of a task of {data['threshold']:g}."
+    if ends["rounds"] is not None:
+        note += f" Figures, here and in contrasts, end where the shortest of these runs does: round {ends['rounds']:g}"
+        note += f"; means along FLOPs at {ends['flops']:.3g} of a node." if ends["flops"] is not None else "."
+    notes = {
+        "rounds": " Rounds differ ({}): the pictures and the means along FLOPs show the rest.",
+        "counted_nodes": " Nodes that count differ ({}): cumulative rewards are sums over them and not comparable.",
+    }
+    for name, words in notes.items():
+        if len(set(regime[name].values())) > 1:
+            note += words.format(", ".join(f"{arm}: {count}" for arm, count in regime[name].items()))
+    return note + " The reward over the training set rises by the filter alone: it says nothing of what was learned."
+
+
+def _ratios(regime: dict[str, Any]) -> str:
+    if not regime["ratios"]:
+        return ""
+    control = regime["ratios"][0]["control"]
+    paper = any(each["paper"] for each in regime["ratios"])
+    seeds = max((len(f["seeds"]) for arm in regime["arms"].values() for f in arm.values() if f), default=1)
+    rows = [
+        [each["arm"], cell(each["trained_on"], "×", seeds), cell(each["local"], "×", seeds)]
+        + ([f"{each['paper']:.2f}×" if each["paper"] else "–"] if paper else [])
+        for each in regime["ratios"]
+    ]
+    head = [f"over {control}", "trained on (diagnostic)", "honest"] + (["the paper's"] if paper else [])
+    words = (
+        f"Cumulative reward of an arm over that of {control}, per node and round. The first column rises by what "
+        "is chosen to train on, before anything is learned; the second does not."
+    )
+    if paper:
+        words += " Which of the two the paper plots is not stated there (arXiv 2509.08721)."
+    return words + "\n\n" + table(head, rows)
+
+
+def _spread(data: dict[str, Any], regime: dict[str, Any]) -> str:
+    rows = [
+        [
+            arm,
+            "–" if each["first_from_others"] is None else f"{each['first_from_others']:.0%}",
+            f"{each['followers_reached']} of {each['followers']}" if each["followers"] else "–",
+            "–" if each["mean_lag"] is None else f"{each['mean_lag']:.3g}",
+        ]
+        for arm, each in regime["spread"].items()
+    ]
+    head = ["", "first live rollout of a task was another's", "followers that learned it", "their mean lag, rounds"]
+    return (
+        "Who learned from whom. The first column: of all nodes and tasks, the share whose first live rollout learned "
+        "from was another node's. Followers: nodes other than a task's first to reach the threshold, over all tasks "
+        "that any node learned and all seeds. Provenance is no proof of cause.\n\n" + table(head, rows)
+    )
+
+
+def _figure(figure: dict[str, Any] | None) -> str:
+    if figure is None:
+        return "–"
+    seeds = len(figure["seeds"])
+    missing = f" ({seeds - figure['missing']} of {seeds} seeds)" if figure["missing"] else ""
+    return cell(figure, seeds=seeds - figure["missing"]) + missing

@@ -198,7 +198,7 @@ class Study(Section):
         """The models of its own that runs name."""
         configs = [self.config(cell) for cell in self.cells()]
         named = [name for config in configs for name in config.policy.model]
-        named += [spec.model for config in configs for spec in specs_with_models(config.rewards)]
+        named += [spec.model for config in configs for spec in config.models_that_reward]
         return {name.removeprefix(BASE) for name in named if name.startswith(BASE)}
 
     def paired(self, contrast: Pair) -> list[str]:

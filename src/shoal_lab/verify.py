@@ -23,6 +23,7 @@ from shoal_lab.contrasts import verdicts
 from shoal_lab.figures import points
 from shoal_lab.report import contrast_data, figure_data, regime_data, spread_data
 from shoal_lab.report_text import markdown
+from shoal_lab.statistics import MOST_PAIRS
 from shoal_lab.study import ContrastSpec
 
 SHOWN: Final = 50
@@ -38,7 +39,7 @@ OLD_FIGURES: Final = {
 
 Number = Annotated[float, Field(ge=-1e30, le=1e30)]
 Name = Annotated[str, Field(max_length=300)]
-BySeed = Annotated[dict[int, Number | None], Field(max_length=200)]
+BySeed = Annotated[dict[int, Number | None], Field(max_length=MOST_PAIRS)]
 
 
 class Part(BaseModel):

@@ -28,7 +28,7 @@ from shoal.runs.run import Run
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal_extras.rewards.model import ModelReward
-from shoal_lab.bases import QUALITY, Judged, judged_answers, make_base
+from shoal_lab.bases import Judged, judged_answers, make_base
 from shoal_lab.cells import Silent
 from shoal_lab.config import LabConfig
 from shoal_lab.contributors import Person, Picker
@@ -187,18 +187,12 @@ def test_answers_are_judged_by_the_verifier_not_by_how_they_were_made() -> None:
     [asked] = tasks.draw(1, "judged")
     answer = tasks.lookup(asked.id)[0].entry(asked.id.seed, asked.id.index)["answer"]  # type: ignore[attr-defined]
     found = judged_answers(tasks, [asked], Parrot("I do not know.", answer), Exact(answer), 2, 0)
-    assert [(j.right, j.said) for j in found] == [
-        (True, False),
-        (False, False),
-        (False, False),
-        (False, True),
-        (True, True),
-    ]
-    assert found[0] == Judged(asked, answer, True, False)
+    assert [judged.right for judged in found] == [True, False, False, False, True]
+    assert found[0] == Judged(asked, answer, True)
     assert found[3].text == "I do not know."
 
 
-def test_a_reward_model_is_one_that_runs_take_and_says_what_it_is_worth(taste: Path) -> None:
+def test_a_reward_model_is_one_that_runs_take(taste: Path) -> None:
     reward = ModelReward(str(taste), place("cpu"))
     ((one, other),) = reward.score([(question(1), ["4", "I do not know."])])
     assert one is not None
@@ -206,8 +200,6 @@ def test_a_reward_model_is_one_that_runs_take_and_says_what_it_is_worth(taste: P
     assert one != other
     end = reward.tokenizer.decode(reward.inputs([(question(1), "4")])["input_ids"][0])
     assert end == question(1).text + "\n4\n"
-    found = json.loads((taste / QUALITY).read_text())
-    assert 0 < found["auc"] < 1
     assert json.loads((taste / "recipe.json").read_text())["kind"] == "reward"
 
 

@@ -113,7 +113,7 @@ def test_another_study_is_not_mixed_in(tmp_path: Path) -> None:
     file = write(tmp_path / "a.toml", STUDY)
     open_study(file, tmp_path / "out", False)
     with pytest.raises(UserError, match="another study"):
-        open_study(file, tmp_path / "out", True)
+        open_study(write(file, STUDY | {"base": {}}), tmp_path / "out", False)
     with pytest.raises(UserError, match="its own settings"):
         open_study(tmp_path / "out", None, True)
     with pytest.raises(UserError, match="another study"):
