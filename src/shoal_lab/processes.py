@@ -1,22 +1,22 @@
-"""Many jobs over the cores of this machine, each in a process of its own.
+"""Many jobs over the cores of this machine, each in a process that stays for the next.
 
     for event in run_jobs([(function, arguments), ...], count=2): ...
 
-A process that dies, or a job that fails, costs that job alone. (The executors of concurrent.futures fail all jobs when
-one process dies.) Nothing is left running when the caller is gone.
+A process that dies, or a job that fails, costs that job alone: the next gets a fresh process. (The executors of
+concurrent.futures fail all jobs when one process dies.) Nothing is left running when the caller is gone.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, cast
+from typing import Any
 
 from shoal.child import die_with_parent
 from shoal.errors import UserError
@@ -25,7 +25,7 @@ Job = tuple[Callable[..., None], tuple[Any, ...]]
 """A function of a module and its arguments. It gets one more argument: a function that reports progress."""
 
 GRACE = 5.0
-"""Seconds that a process has to end when its job is done."""
+"""Seconds that an idle process has to end."""
 
 
 @dataclass(frozen=True)
@@ -38,57 +38,79 @@ class Event:
     value: Any = None
 
 
+@dataclass
+class _Slot:
+    process: BaseProcess
+    pipe: Connection
+    job: int | None = None
+
+
 def run_jobs(jobs: Sequence[Job], count: int) -> Generator[Event, None, None]:
-    """Runs all `jobs`, up to `count` at once with a thread each, and yields what happens. Closing the iterator kills
-    the processes."""
-    context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-    if sys.platform == "linux":  # torch is imported once, where nothing runs; elsewhere it does not outlive a fork
-        context.set_forkserver_preload(["shoal_lab.experiment"])
+    """Runs all `jobs` in up to `count` processes with a thread each, and yields what happens. Closing the iterator ends
+    the processes, busy ones at once."""
+    context = multiprocessing.get_context("spawn")
     waiting = deque(enumerate(jobs))
-    running: dict[Connection, tuple[int, BaseProcess]] = {}
+    slots: list[_Slot] = []
     try:
-        while waiting or running:
-            while waiting and len(running) < count:
-                job, work = waiting.popleft()
-                here, there = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(there, *work))
-                process.start()
-                there.close()
-                running[here] = job, process
-            for pipe in cast(list[Connection], wait(list(running))):
-                job, process = running[pipe]
+        while waiting or any(slot.job is not None for slot in slots):
+            # one may have died idle
+            slots = [slot for slot in slots if slot.job is not None or slot.process.is_alive()]
+            while waiting and len(slots) < count:
+                slots.append(_start(context))
+            for slot in slots:
+                if slot.job is None and waiting:
+                    slot.job, job = waiting.popleft()
+                    with contextlib.suppress(OSError):  # it died just now, as `recv` will tell
+                        slot.pipe.send(job)
+            ready = wait([slot.pipe for slot in slots if slot.job is not None])
+            for slot in [slot for slot in slots if slot.pipe in ready]:
+                assert slot.job is not None
                 try:
-                    kind, value = pipe.recv()
+                    kind, value = slot.pipe.recv()
                 except (EOFError, OSError):
-                    process.join()
-                    kind, value = "failed", f"its process ended with code {process.exitcode}"
+                    slot.process.join()
+                    kind, value = "failed", f"its process ended with code {slot.process.exitcode}"
+                if kind == "failed":  # once a GPU fails a process, it fails all that follows there
+                    slot.process.kill()
+                    slot.process.join()
+                    slots.remove(slot)
+                yield Event(slot.job, kind, value)
                 if kind != "progress":
-                    process.join(GRACE if kind == "done" else 0)
-                    process.kill()
-                    process.join()
-                    pipe.close()
-                    del running[pipe]
-                yield Event(job, kind, value)
+                    slot.job = None
     finally:
-        for _, process in running.values():
-            process.kill()
-        for _, process in running.values():
-            process.join()
+        for slot in slots:
+            if slot.job is not None:
+                slot.process.kill()
+            slot.pipe.close()  # by which an idle one ends, and tidies up
+        for slot in slots:
+            slot.process.join(GRACE)
+            slot.process.kill()
+            slot.process.join()
 
 
-def _work(pipe: Connection, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    """Does one job, in its process."""
+def _start(context: Any) -> _Slot:
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there,), daemon=False)
+    process.start()
+    there.close()
+    return _Slot(process, here)
+
+
+def _serve(pipe: Connection) -> None:
+    """A process: does what it is sent until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the caller's to handle
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = "1"  # read where a job first imports numpy or torch
     die_with_parent()
-    import torch
-
-    torch.set_num_threads(1)
-    try:
-        function(*arguments, lambda value: pipe.send(("progress", value)))
-    except (UserError, OSError) as error:
-        pipe.send(("failed", str(error)))
-    except Exception:  # a bug ends the job, and is shown
-        pipe.send(("failed", traceback.format_exc()))
-    else:
-        pipe.send(("done", None))
+    while True:
+        try:
+            function, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            function(*arguments, lambda value: pipe.send(("progress", value)))
+        except (UserError, OSError) as error:
+            pipe.send(("failed", str(error)))
+        except Exception:  # a bug ends the job, and is shown
+            pipe.send(("failed", traceback.format_exc()))
+        else:
+            pipe.send(("done", None))

@@ -95,7 +95,7 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[s
         _make_bases(study, folder, jobs, bar)
         line = bar.add_task("", total=sum(config.rounds for config, _ in planned), unit="rounds")
         rounds, finished = [0] * len(planned), len(cells) - len(left)
-        with closing(run_jobs([(run_cell, cell) for cell in planned], jobs)) as events:
+        with closing(run_jobs([(run_cell, cell) for cell in planned], min(jobs, len(planned)))) as events:
             for event in events:
                 if event.kind == "progress":
                     rounds[event.job] = event.value
