@@ -92,7 +92,7 @@ def _by_flops(runs: list[RunResult]) -> pd.DataFrame:
         every = ((spent[node], curve) for node, curve in curves(held_out(run.own)).items())
         lines.append([curve.set_axis(done.reindex(curve.index)) for done, curve in every])
     ends = [curve.index[-1] if len(curve) else 0.0 for nodes in lines for curve in nodes]
-    if not ends or not min(ends) or not all(lines):
+    if not ends or not min(ends) > 0 or not all(lines):  # NaN: where FLOPs are not known
         return pd.DataFrame()
     grid = np.linspace(0, min(ends), GRID_POINTS)
     means = [np.mean([np.interp(grid, curve.index, curve) for curve in nodes], axis=0) for nodes in lines]
