@@ -133,4 +133,5 @@ def band(values: pd.DataFrame) -> pd.DataFrame:
     """Of a row for each x and a column for each run: x, the interquartile mean over runs as `value`, and the ends of
     its 95 % interval as `low` and `high`, which for one run are the value."""
     found = [iqm_interval(row, resamples=RESAMPLES) for row in values.to_numpy()]
-    return pd.DataFrame(found, index=values.index, columns=["value", "low", "high"]).rename_axis("x").reset_index()
+    ends = pd.DataFrame(found, index=values.index, columns=["value", "low", "high"], dtype=float)
+    return ends.rename_axis("x").reset_index()
