@@ -38,7 +38,7 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_loaded(tmp_
         ({"name": "a/b"}, "letters"),
         ({"connect": ["relay"]}, "HOST:PORT"),
         ({"connect": ["a:1"], "listen": ["b:1"]}, "not both"),
-        ({"tls": "none.pem", "connect": ["tls/a:1"]}, "no such file"),
+        ({"tls": "none.pem", "connect": ["tls/a:1"]}, "No such file"),
         ({"secret_file": str(tmp_path / "none")}, "cannot read the secret"),
     ):
         with pytest.raises(UserError, match=said):
