@@ -19,13 +19,7 @@ from typing import Self
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from shoal.errors import UserError
 from shoal.identity.words import ADJECTIVES, ANIMALS
@@ -63,19 +57,15 @@ class Identity:
         return cls.load(path)
 
     @classmethod
-    def load(cls, path: Path, passphrase: bytes | None = None) -> Self:
+    def load(cls, path: Path) -> Self:
         """The identity in the file. Raises `UserError` as `load_or_create` does."""
-        data = _read_private(path)
-        encrypted = b"ENCRYPTED" in data
-        if encrypted and passphrase is None:
-            raise UserError(f"{path} is encrypted: give its passphrase by --passphrase-file")
+        data = read_private(path)
+        if b"ENCRYPTED" in data:
+            raise UserError(f"{path} is encrypted: `shoal id --import FILE --passphrase-file FILE` takes such a copy")
         try:
-            private = load_pem_private_key(data, passphrase if encrypted else None)
+            private = load_pem_private_key(data, None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            why = "the file is damaged: restore a copy, or remove it"
-            if encrypted:
-                why = "the passphrase is wrong, or the file is damaged: check the passphrase, or restore a copy"
-            raise UserError(f"{path} holds no key that can be read; {why}") from error
+            raise UserError(f"{path} is damaged: it holds no key; restore a copy, or remove it") from error
         if not isinstance(private, Ed25519PrivateKey):
             raise UserError(f"{path} holds a key of another kind: shoal uses Ed25519")
         return cls(private)
@@ -94,10 +84,9 @@ class Identity:
         """The signature (64 bytes) of `data`."""
         return self._private.sign(data)
 
-    def to_pem(self, passphrase: bytes | None = None) -> bytes:
-        """The private key as PKCS #8 in PEM, encrypted if there is a passphrase."""
-        protection = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
-        return self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection)
+    def to_pem(self) -> bytes:
+        """The private key as PKCS #8 in PEM."""
+        return self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def name_of(public: bytes) -> str:
@@ -190,8 +179,8 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _read_private(path: Path) -> bytes:
-    """The content of a key file. Raises `UserError` if others may read it: they may have."""
+def read_private(path: Path) -> bytes:
+    """The content of a key file. Raises `UserError` if others may read it unless it is encrypted: they may have."""
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
