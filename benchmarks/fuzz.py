@@ -23,13 +23,13 @@ from typing import Any
 
 import msgspec
 import psutil
+from stand_ins import LocalExaminer
 
 from shoal.admission.admission import Admission
 from shoal.admission.limits import AdmissionLimits
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
-from shoal.sandbox.examiner import LocalExaminer
 from shoal.tasks import Tasks
 from shoal.wire.rollouts import DOMAIN, Malformed, NewerVersion, open_envelope, seal
 

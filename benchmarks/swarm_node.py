@@ -84,12 +84,13 @@ def rollout_of(maker: Any, round: int, words: int) -> Rollout:
 
 def live(spec: Spec) -> None:
     """A node's life; what came of it goes into `spec.out`."""
+    from stand_ins import LocalExaminer
+
     from shoal.admission.admission import Admission
     from shoal.admission.bounded import FairQueue
     from shoal.admission.intake import RECEIVED
     from shoal.config.settings import Config
     from shoal.membership.connection import SwarmConnection
-    from shoal.sandbox.examiner import LocalExaminer
 
     class Noted(FairQueue[Scored]):
         """Notes when what came could be received."""

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from stand_ins import LocalExaminer
 
 from shoal.admission.admission import Admission
 from shoal.admission.bounded import Newest
@@ -19,7 +20,6 @@ from shoal.admission.limits import AdmissionLimits
 from shoal.identity.keys import Identity
 from shoal.protocols import Grader
 from shoal.rollout import Scored, seed_of
-from shoal.sandbox.examiner import LocalExaminer
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.tasks import Tasks
