@@ -18,6 +18,7 @@ PACKAGES = {
 """What each package may import, besides itself."""
 LAYERS = [
     {"child", "errors", "untrusted", "rollout", "protocols"},
+    {"answers"},
     {"config", "identity"},
     {"wire"},
     {"tasks"},

@@ -8,20 +8,18 @@ Strangers write the texts, and somebody else may write the pattern. All forms bu
 for a pattern ends after a second, and then finds nothing.
 """
 
-import re
 from typing import Final
 
 import regex
+
+from shoal.answers.number import last_number
+from shoal.answers.place import boxed, spoken, tagged
 
 LONGEST_SEARCH: Final = 1.0
 """Seconds that a pattern may search one text."""
 FORMS: Final = ("whole", "tag", "boxed", "last_number", "last_line")
 """whole: all of the completion. tag: what stands in its last <answer> </answer>. boxed: in its last \\boxed{ }.
-last_number: its last number, without commas between thousands. last_line: its last line that is not empty."""
-
-_WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
-_NUMBER = re.compile(rf"(?:(?<![\w.])[-−])?(?:{_WHOLE}(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)")
-_BOX = "\\boxed{"
+last_number: its last number, without marks between thousands. last_line: its last line that is not empty."""
 
 
 def is_pattern(form: str) -> bool:
@@ -45,17 +43,17 @@ def check_form(form: str) -> str:
 
 
 def extract(text: str, form: str) -> str | None:
-    """The answer in a completion; None if the completion is not in this form."""
+    """The answer in a completion; None if it is not in this form. Thoughts (`<think>`) are no part of it."""
+    text = spoken(text)
     match form:
         case "whole":
             return text.strip()
         case "tag":
-            return _between(text, "<answer>", "</answer>")
+            return tagged(text, closed=True)
         case "boxed":
-            return _boxed(text)
+            return boxed(text)
         case "last_number":
-            numbers = _NUMBER.findall(text)
-            return numbers[-1].replace(",", "").replace("−", "-") if numbers else None
+            return last_number(text)
         case "last_line":
             return text.rstrip().rpartition("\n")[2].strip() or None
     try:
@@ -71,31 +69,7 @@ def in_form(answer: str, form: str) -> str:
         case "tag":
             return f"<answer>{answer}</answer>"
         case "boxed":
-            return f"{_BOX}{answer}}}"
+            return f"\\boxed{{{answer}}}"
     if is_pattern(form) and extract(answer, form) != answer.strip():
         raise ValueError(f"the pattern {form!r} does not find {answer!r} in itself")
     return answer
-
-
-def _between(text: str, opening: str, closing: str) -> str | None:
-    """What stands between the last pair of marks. It searches from the end: a regular expression takes quadratic time
-    for a text made for it."""
-    start = text.rfind(opening, 0, max(0, text.rfind(closing)))
-    if start < 0:
-        return None
-    start += len(opening)
-    return text[start : text.find(closing, start)].strip()
-
-
-def _boxed(text: str) -> str | None:
-    """The content of the last box, with the braces in it in pairs; None if it does not end."""
-    start = text.rfind(_BOX)
-    if start < 0:
-        return None
-    start += len(_BOX)
-    depth = 1
-    for place in re.finditer(r"[{}]", text[start:]):
-        depth += 1 if place[0] == "{" else -1
-        if not depth:
-            return text[start : start + place.start()].strip()
-    return None

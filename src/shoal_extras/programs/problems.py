@@ -8,14 +8,14 @@ of the data covers the tests.
 """
 
 import ast
-import functools
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from shoal.tasks.data.scores import RowForm
+from shoal.tasks.data.rows import Asked, Form
 from shoal.tasks.task import Failed
 from shoal_extras.programs.monty import MOST_CHARACTERS, load, run
 from shoal_extras.programs.rewrite import bound
@@ -45,12 +45,16 @@ class ProgramScore:
 
     columns = f"of HumanEval ({', '.join(HUMAN_EVAL)}) or of MBPP (text, {', '.join(MBPP)})"
     runs_programs = True
+    kind = "code"
 
-    def form(self, columns: Collection[str]) -> RowForm | None:
+    def form(self, columns: Collection[str]) -> Form | None:
         if set(HUMAN_EVAL) <= set(columns):
-            return RowForm("prompt", "canonical_solution", functools.partial(self._read, HUMAN_EVAL))
+            return Form(
+                "HumanEval's columns", "prompt", "canonical_solution", partial(self._read, HUMAN_EVAL), self.kind
+            )
         if set(MBPP) <= set(columns):
-            return RowForm("text" if "text" in columns else "prompt", "code", functools.partial(self._read, MBPP))
+            asked = "text" if "text" in columns else "prompt"
+            return Form("MBPP's columns", asked, "code", partial(self._read, MBPP), self.kind)
         return None
 
     def load(self) -> str:
@@ -62,9 +66,9 @@ class ProgramScore:
     def score(self, right: str, said: str) -> float:
         return passed_share(_decoder.decode(right), said)
 
-    def _read(self, schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, str, str]:
+    def _read(self, schema: tuple[str, ...], row: Mapping[str, Any]) -> Asked:
         prompt, problem = problem_of(schema, row)
-        return prompt, msgspec.json.encode(problem).decode(), problem.solution
+        return Asked(prompt, msgspec.json.encode(problem).decode())
 
 
 def problem_of(schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, Problem]:

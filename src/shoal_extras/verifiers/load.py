@@ -24,7 +24,7 @@ from verifiers.v1.utils.decorators import discover_decorated
 from shoal.config.own_code import importing
 from shoal.errors import UserError
 from shoal.rollout import hash_of
-from shoal.tasks.data.rows import Layout, Row, Unusable
+from shoal.tasks.data.rows import Asked, Form, Row, Unusable, row_of
 from shoal.untrusted import printable
 
 _HOOKS: Final = ("setup", "finalize", "stage_verifier")
@@ -86,7 +86,7 @@ def unfit_data(data: Any) -> str:
 
 MOST: Final = 1_000_000
 """Tasks of a taskset, all of which are in memory."""
-_LAYOUT: Final = Layout("prompt", "", "whole")
+_FORM: Final = Form("", "prompt", "", lambda row: Asked(row.get("prompt"), None))
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _rows(module: str, tasks: list[Any]) -> list[Row]:
         if reason := reason or unfit_data(task.data):
             raise UserError(f"taskset {module!r} is refused: {reason}")
         try:
-            rows.append(_LAYOUT.row({"prompt": turns(task.data)}))
+            rows.append(row_of({"prompt": turns(task.data)}, _FORM))
         except Unusable as unusable:
             raise UserError(f"taskset {module!r} is refused: its task {number} {unusable}") from None
     return rows

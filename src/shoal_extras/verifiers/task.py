@@ -21,8 +21,8 @@ import verifiers.v1 as vf
 from verifiers.v1.state import state_cls
 
 from shoal.rollout import Message, Question, QuestionId, hash_of, seed_of
+from shoal.tasks.data.forms import ANSWERS
 from shoal.tasks.data.rows import Row
-from shoal.tasks.data.spec import COLUMNS
 from shoal_extras.verifiers.load import Loaded, load, own_fields
 
 MODEL: Final = "a node of shoal"
@@ -115,7 +115,7 @@ class TasksetTask:
         """The right answer, if the task's data has a text or number called `answer` or `solution`, in the form that its
         prompt asks for; otherwise None."""
         entry = self.entry(question.seed, question.index)
-        known = next((entry[name] for name in COLUMNS["answer"] if name in entry), None)
+        known = next((entry[name] for name in ANSWERS if name in entry), None)
         if isinstance(known, bool) or not isinstance(known, str | int | float) or not str(known).strip():
             return None
         return marked(str(known).strip(), self.taskset.rows[self._number(question.seed, question.index)])

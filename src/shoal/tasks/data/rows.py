@@ -1,7 +1,6 @@
 """One row of a data set: what is asked, what is right, and its other columns.
 
-    layout = Layout.of(spec, ["question", "answer", "level"], "questions.jsonl")
-    row = layout.row({"question": "2 + 2 =", "answer": 4, "level": 1})
+    row = row_of({"question": "2 + 2 =", "answer": 4, "level": 1}, form)
     row.prompt, row.answer          # ("2 + 2 =", "4")
 
 Rows come from anybody. A row that cannot be used is an `Unusable`, which says why.
@@ -9,27 +8,27 @@ Rows come from anybody. A row that cannot be used is an `Unusable`, which says w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, time
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from shoal.answers.place import boxed, tagged
 from shoal.config.answer_form import extract
-from shoal.config.own_code import offered
-from shoal.errors import UserError
 from shoal.rollout import Message
-from shoal.tasks.data.scores import GROUP, RowForm, row_score
-from shoal.tasks.data.spec import COLUMNS, DataSpec
 from shoal.untrusted import piles_marks, printable
 
 MOST_CHARACTERS: Final = 100_000
-"""Of a question with its right answer."""
+"""Of a question with its right answers."""
 MOST_BYTES: Final = 2**20
 """Of a row with all its columns."""
 MOST_TURNS: Final = 1000
+MOST_RIGHT: Final = 100
+"""Right answers of a question."""
 MOST_BITS: Final = 63
 """Of a whole number that is kept as such."""
 ROLES: Final = ("system", "user", "assistant")
@@ -43,13 +42,37 @@ class LongerThanWanted(Unusable):
     """A row has more characters than the user wants."""
 
 
+class Asked(NamedTuple):
+    """What a row asks."""
+
+    prompt: Any
+    """A text, or chat messages that end with the user's."""
+    answers: Any
+    """The right answer, or a list of them; None in a data set without right answers."""
+
+
+class Form(NamedTuple):
+    """How the rows of a data set are read."""
+
+    says: str
+    """Which columns are what, for people."""
+    prompt: str
+    """The column of what is asked."""
+    answer: str
+    """The column of right answers; empty if there is none."""
+    read: Callable[[Mapping[str, Any]], Asked]
+    """Raises `ValueError` with what a row lacks."""
+    kind: str = ""
+    """The kind of scoring that goes with it; empty if the right answers tell."""
+
+
 class Row(msgspec.Struct, frozen=True, array_like=True):
     """A row as it is kept."""
 
     prompt: str | list[tuple[str, str]]
     """What is asked: a text of the user's, or (role, text) for each turn."""
-    answer: str | None
-    """What is right; None in a data set without right answers."""
+    answer: str | list[str] | None
+    """What is right; several texts where each of them is. None in a data set without right answers."""
     columns: dict[str, Any] = {}
     """The other columns by name, and that of the answer where it has more than the answer."""
 
@@ -66,76 +89,36 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
         """What the user asks, as `Question.text` has it."""
         return "\n".join(text for role, text in self.turns if role == "user")
 
+    @property
+    def right(self) -> list[str]:
+        """All right answers."""
+        return [self.answer] if isinstance(self.answer, str) else self.answer or []
 
-@dataclass(frozen=True)
-class Layout:
-    """Which columns are what."""
 
-    prompt: str
-    answer: str
-    """Empty: there are no right answers."""
-    gold: str
-    """Where the right answer stands in its column."""
-    wanted: int = 0
-    """The most characters that the user wants; 0: all that are possible."""
-    score: str = ""
-    """The kind of scoring by another package that these columns are for; empty if there is none."""
-    form: RowForm | None = None
-    """How it reads rows."""
-
-    @staticmethod
-    def of(spec: DataSpec, columns: Sequence[str], name: str) -> Layout:
-        """The layout of a data set that has these columns. Raises `UserError` if one is missing."""
-        has = printable(", ".join(map(str, columns)), 200) or "none"
-        for kind in offered(GROUP):
-            own = row_score(kind) if spec.score in ("auto", kind) else None
-            form = own.form(columns) if own and not (spec.prompt or spec.answer) else None
-            if form:
-                return Layout(form.prompt, form.answer, "whole", spec.most_characters, kind, form)
-            if own and spec.score == kind:
-                raise UserError(f"{name} has not the columns {own.columns}; it has {has}")
-        found = {}
-        for kind, usual in COLUMNS.items():
-            given = str(getattr(spec, kind))
-            wanted = (given,) if given else usual
-            there = [column for column in wanted if column in columns or column.partition(".")[0] in columns]
-            if not there and (given or kind == "prompt"):
-                looked = " or ".join(map(repr, wanted))
-                raise UserError(
-                    f"{name} has no column {looked} for the {kind}; it has {has}: say --data '...,{kind}=COLUMN'"
-                )
-            found[kind] = there[0] if there else ""
-        return Layout(found["prompt"], found["answer"], spec.gold, spec.most_characters)
-
-    def row(self, raw: Any) -> Row:
-        """The row of what a file or a data set has. Raises `Unusable`."""
-        if isinstance(raw, Unusable):
-            raise raw
-        if not isinstance(raw, Mapping):
-            raise Unusable("is not an object with columns")
-        columns = {str(name): value for name, value in raw.items() if name != self.prompt}
-        prompt: str | list[tuple[str, str]]
-        answer: str | None = None
-        if self.form:
-            try:
-                prompt, answer, solution = self.form.read(raw)
-            except ValueError as error:
-                raise Unusable(str(error)) from None
-            size = len(prompt) + len(solution)
-            prompt, answer = _encodable(prompt, self.prompt), _encodable(answer, self.answer)
-        else:
-            prompt = _prompt(_field(raw, self.prompt), self.prompt)
-            if self.answer:
-                answer = _answer(_field(raw, self.answer), self.answer, self.gold)
-                value = columns.get(self.answer)
-                if value == answer or (isinstance(value, int) and value.bit_length() > MOST_BITS):
-                    del columns[self.answer]  # it is kept once, as text
-            size = sum(len(text) for _, text in Row(prompt, None).turns) + len(answer or "")
-        if size > MOST_CHARACTERS:
-            raise Unusable(f"has {size:,} characters in question and answer, and {MOST_CHARACTERS:,} are the most")
-        if self.wanted and size > self.wanted:
-            raise LongerThanWanted(f"has {size:,} characters in question and answer")
-        return Row(prompt, answer, columns)
+def row_of(raw: Any, form: Form, gold: str = "auto", wanted: int = 0) -> Row:
+    """The row of what a file or a data set has. `gold`: where in its column a right answer stands. `wanted`: the most
+    characters that the user wants; 0: all that are possible. Raises `Unusable`."""
+    if isinstance(raw, Unusable):
+        raise raw
+    if not isinstance(raw, Mapping):
+        raise Unusable("is not an object with columns")
+    try:
+        asked, right = form.read(raw)
+    except ValueError as error:
+        raise Unusable(str(error)) from None
+    prompt = _prompt(asked, form.prompt)
+    answer = _answers(right, form.answer, "whole" if form.kind else gold) if form.answer else None
+    columns = {str(name): value for name, value in raw.items() if name != form.prompt}
+    value = columns.get(form.answer)
+    if form.answer in columns and (value == answer or (isinstance(value, int) and value.bit_length() > MOST_BITS)):
+        del columns[form.answer]  # it is kept once, as text
+    row = Row(prompt, answer, columns)
+    size = sum(len(text) for _, text in row.turns) + sum(map(len, row.right))
+    if size > MOST_CHARACTERS:
+        raise Unusable(f"has {size:,} characters in question and answer, and {MOST_CHARACTERS:,} are the most")
+    if wanted and size > wanted:
+        raise LongerThanWanted(f"has {size:,} characters in question and answer")
+    return row
 
 
 def encoded(row: Row) -> bytes:
@@ -150,18 +133,15 @@ def encoded(row: Row) -> bytes:
 
 
 def identified(row: Row) -> bytes:
-    """What the content hash covers of a row: its turns and its right answer. No two rows have the same bytes."""
-    return _encoder.encode((row.turns, row.answer))
+    """What the content hash covers of a row: its turns and its right answers, in which 5.0 is 5. No two rows have the
+    same bytes otherwise."""
+    return _encoder.encode((row.turns, None if row.answer is None else [_stable(one) for one in row.right]))
 
 
-def _field(raw: Mapping[str, Any], name: str) -> Any:
-    """A column, or the field in a column that a name with dots says; None if it is missing."""
-    if name in raw or "." not in name:
-        return raw.get(name)
-    value: Any = raw
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+def _stable(answer: str) -> str:
+    if re.fullmatch(r"-?\d{1,400}\.\d{0,400}", answer):
+        return answer.rstrip("0").rstrip(".")
+    return answer.lower() if answer in ("True", "False") else answer
 
 
 def _prompt(value: Any, column: str) -> str | list[tuple[str, str]]:
@@ -185,29 +165,58 @@ def _prompt(value: Any, column: str) -> str | list[tuple[str, str]]:
     return turns
 
 
+def _answers(value: Any, column: str, gold: str) -> str | list[str]:
+    if not isinstance(value, list):
+        return _answer(value, column, gold)
+    found = list(dict.fromkeys(_answer(one, column, gold) for one in value if one not in (None, "")))
+    if not found:
+        raise Unusable(f"has no {column!r}")
+    if len(found) > MOST_RIGHT:
+        raise Unusable(f"has {len(found)} right answers in {column!r}, and {MOST_RIGHT} are the most")
+    return found if len(found) > 1 else found[0]
+
+
 def _answer(value: Any, column: str, gold: str) -> str:
     if isinstance(value, bool):
         value = "true" if value else "false"
     elif isinstance(value, int | float | Decimal):
         value = _number(value, column)
+    elif isinstance(value, date | time):
+        value = value.isoformat()
     if value is None or value == "":
         raise Unusable(f"has no {column!r}")
     if not isinstance(value, str):
         raise Unusable(f"has {_kind(value)} in {column!r}, and not a text or a number")
-    answer = extract(_encodable(value[:MOST_BYTES], column), gold)
+    text = _encodable(value[:MOST_BYTES], column)
+    answer = _gold(text) if gold == "auto" else extract(text, gold)
     if not answer:
-        raise Unusable(f"has no right answer in {column!r}" + (f" in the form {gold!r}" if gold != "whole" else ""))
+        raise Unusable(
+            f"has no right answer in {column!r}" + (f" in the form {gold!r}" if gold not in ("whole", "auto") else "")
+        )
     return answer
 
 
+def _gold(text: str) -> str:
+    """The right answer at the end of its steps: behind ####, as GSM8K has it, in a box or in tags; otherwise all."""
+    steps, mark, last = text.rpartition("####")
+    if mark and (not steps or steps.endswith("\n")) and last.strip() and "\n" not in last.strip():
+        return last.strip()
+    return tagged(text, closed=True) or boxed(text) or text.strip()
+
+
+def has_steps(text: str) -> bool:
+    """Whether more than the right answer stands in its column."""
+    return _gold(text) != text.strip()
+
+
 def _number(value: int | float | Decimal, column: str) -> str:
-    """A number in digits alone: 1e+16 would be read as 16."""
+    """A number in digits alone, the shortest that are this number: 12.0 is 12, and 1e+16 would be read as 16."""
     try:
         if isinstance(value, int):
             return str(value)
         if not isfinite(value):  # what tables have where a number is missing
             raise Unusable(f"has no number in {column!r}")
-        return f"{Decimal(str(value)):f}"
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else f"{Decimal(str(value)):f}"
     except ValueError:  # Python writes no whole numbers of more than 4300 digits
         raise Unusable(f"has too long a number in {column!r}") from None
 

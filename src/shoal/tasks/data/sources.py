@@ -1,40 +1,27 @@
 """Where the rows of a data set come from: one file, a folder, or a name on the Hub.
 
-    train, held_out = sides_of(data_spec({"path": "questions.jsonl"}))
-    list(train.rows())              # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ...]
+train, held_out = sides_of(data_spec({"path": "questions.jsonl"}))
+list(train.rows())              # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ...]
 
-All are read piece by piece. A row that is not even readable comes as an `Unusable`.
 """
 
-import csv
-import gzip
-import io
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final
 
 import msgspec
 
-from shoal.errors import UserError, in_brief
-from shoal.tasks.data.rows import MOST_BYTES, Unusable
-from shoal.tasks.data.spec import FORMATS, HASH, NONE, DataSpec
-from shoal.untrusted import open_regular, printable
+from shoal.errors import UserError
+from shoal.tasks.data.files import BATCH, Numbered, ending_of, read_file, rows_of
+from shoal.tasks.data.spec import HASH, NONE, DataSpec
+from shoal.untrusted import printable
 
-MOST_COLUMNS: Final = 10_000
-"""Of a table in CSV: each row takes a place for each of them."""
-BATCH: Final = 256
-"""Rows of a table that are read at once."""
 OWN_SPLITS: Final = ("test", "validation")
 """Splits that are held out where nothing is said, the first that there is."""
 MOST_FILES: Final = 100_000
 """Of a folder."""
-
-Numbered = Iterator[tuple[int, Any]]
-"""Rows with their numbers, from 1: of the line in JSON lines, otherwise of the row."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +31,10 @@ class Side:
     name: str
     """What messages call it."""
     rows: Callable[[], Numbered]
+    how: str = ""
+    """How its file is written, if that is unusual (`File.how`)."""
+    comma: bool = False
+    """Whether its numbers have a decimal comma (`File.comma`)."""
 
 
 def sides_of(spec: DataSpec) -> tuple[Side | None, Side | None]:
@@ -72,7 +63,7 @@ def sides_of(spec: DataSpec) -> tuple[Side | None, Side | None]:
 
 def is_place(text: str) -> bool:
     """Whether `text` names a file, a folder or a data set on the Hub, and not a split."""
-    return "/" in text or text.lower().endswith(FORMATS)
+    return "/" in text or bool(ending_of(Path(text)))
 
 
 def state_of(path: str) -> list[tuple[str, int, int]]:
@@ -98,84 +89,10 @@ def _chosen(splits: Mapping[str, Side], spec: DataSpec) -> Side:
 def _splits(spec: DataSpec) -> dict[str, Side]:
     """The parts of a data set by the names of their splits; a file is one part without a name."""
     path = Path(spec.path)
-    suffix = next((ending for ending in FORMATS if path.name.lower().endswith(ending)), "")
-    if path.is_dir() or not (path.exists() or suffix):
+    if path.is_dir() or not (path.exists() or ending_of(path)):
         return _of_datasets(spec)
-    if not path.exists():
-        raise UserError(f"there is no file {spec.path}")
-    if not suffix:
-        raise UserError(f"{spec.path}: files of data end with {', '.join(FORMATS)}")
-    rows: Callable[[], Numbered] = partial(_json_lines, path)
-    if suffix == ".parquet":
-        rows = partial(_parquet, path)
-    elif suffix in (".csv", ".tsv"):
-        rows = partial(_csv, path, "," if suffix == ".csv" else "\t")
-    return {"": Side(path.name, rows)}
-
-
-def _json_lines(path: Path) -> Numbered:
-    with open_regular(path) as raw:
-        file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if path.name.lower().endswith(".gz") else raw
-        for number in count(1):
-            try:
-                line = file.readline(MOST_BYTES + 1)
-                rest = line
-                while len(rest) > MOST_BYTES and not rest.endswith(b"\n"):
-                    rest = file.readline(MOST_BYTES + 1)
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                raise UserError(f"{path} cannot be unpacked: {printable(str(error), 120)}") from error
-            if not line:
-                return
-            if not line.isspace():
-                yield number, _decoded(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
-
-
-def _decoded(line: bytes) -> Any:
-    if len(line) > MOST_BYTES:
-        return Unusable(f"has more than {MOST_BYTES:,} bytes")
-    try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        return Unusable(f"is not JSON ({printable(str(error), 80)})")
-
-
-def _csv(path: Path, delimiter: str) -> Numbered:
-    number = 0
-    csv.field_size_limit(MOST_BYTES)  # a longer text than its usual limit is a row that is left out, not an error
-    try:
-        with open_regular(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
-            lines = csv.reader(iter(lambda: _line(text), ""), delimiter=delimiter, strict=True)
-            header = next(lines, [])
-            if len(header) > MOST_COLUMNS:
-                raise csv.Error(f"it has {len(header):,} columns, and {MOST_COLUMNS:,} are the most")
-            for number, fields in enumerate(lines, 1):
-                if len(fields) == len(header):
-                    yield number, dict(zip(header, fields, strict=True))
-                elif fields:
-                    yield number, Unusable(f"has {len(fields)} fields, and the header has {len(header)}")
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read after row {number}: {printable(str(error), 120)}") from error
-
-
-def _line(text: io.TextIOWrapper) -> str:
-    line = text.readline(MOST_BYTES)
-    if len(line) >= MOST_BYTES:
-        raise csv.Error(f"a line has more than {MOST_BYTES:,} characters")
-    return line
-
-
-def _parquet(path: Path) -> Numbered:
-    import pyarrow
-    import pyarrow.parquet
-
-    number = 0
-    try:
-        open_regular(path).close()  # a pipe would be waited for
-        with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
-            for number, row in enumerate(_rows(file.iter_batches(BATCH)), 1):
-                yield number, row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read after row {number}: {printable(str(error), 120)}") from error
+    file = read_file(path, spec.subset)
+    return {"": Side(path.name, file.rows, file.how, file.comma)}
 
 
 def _of_datasets(spec: DataSpec) -> dict[str, Side]:
@@ -185,8 +102,7 @@ def _of_datasets(spec: DataSpec) -> dict[str, Side]:
         import datasets
     except ImportError as error:
         raise UserError(
-            f"{spec.path} is no file that ends with {', '.join(FORMATS)}; folders and names on the Hub need "
-            "pip install 'shoal[data]'"
+            f"{spec.path} is no file of data here; folders and names on the Hub need pip install 'shoal[data]'"
         ) from error
     path = Path(spec.path)
     try:
@@ -206,22 +122,4 @@ def _of_datasets(spec: DataSpec) -> dict[str, Side]:
 
 
 def _of_split(split: Any) -> Numbered:
-    return enumerate(_rows(split.iter(BATCH)), 1)
-
-
-def _rows(tables: Iterator[Any]) -> Iterator[Any]:
-    """The rows of tables of Arrow."""
-    for table in tables:
-        try:
-            yield from table.to_pylist()
-        except (ValueError, OverflowError):  # a text that is no UTF-8, a time beyond the year 9999: of some rows
-            for number in range(table.num_rows):
-                yield _converted(table.slice(number, 1))
-
-
-def _converted(row: Any) -> Any:
-    """A table of one row as Python has it, or why it has not."""
-    try:
-        return row.to_pylist()[0]
-    except (ValueError, OverflowError) as error:
-        return Unusable(f"cannot be read: {printable(in_brief(error), 120)}")
+    return enumerate(rows_of(split.iter(BATCH)), 1)

@@ -14,21 +14,20 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
+from shoal.answers import SCORES
 from shoal.config.answer_form import check_form
 from shoal.config.caches import cache_folder
 from shoal.config.own_code import offered
 from shoal.errors import UserError, nearest
-from shoal.tasks.data.scores import GROUP, SCORES
+from shoal.tasks.data.scores import GROUP
 from shoal.untrusted import printable
 
 HASH: Final = "hash"
 NONE: Final = "none"
-FORMATS: Final = (".jsonl", ".jsonl.gz", ".ndjson", ".parquet", ".csv", ".tsv")
-"""Endings of the files that are read."""
 PRESETS: Final[dict[str, dict[str, str]]] = tomllib.loads(
     (files("shoal.tasks.data") / "presets.toml").read_text("utf-8")
 )
@@ -38,11 +37,11 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of a data set. All but `path` can be left out."""
 
     path: str
-    """A file (JSON lines, parquet, CSV, TSV), a folder, a name on the Hub, or a preset."""
+    """A file (CSV, Excel, JSON, parquet, Arrow), a folder, a name on the Hub, or a preset."""
     name: str = ""
     """What figures and peers call it; by default the file's or the data set's name without its ending."""
     subset: str = ""
-    """The configuration of a data set on the Hub that has several."""
+    """The configuration of a data set on the Hub that has several; the sheet of a workbook."""
     revision: str = ""
     """The version of a data set on the Hub: a branch, a tag or a commit."""
     split: str = ""
@@ -51,21 +50,24 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is held out: a split, a file, or hash (a fifth, by a hash of the text). auto: the split test or validation
     if there is one, otherwise hash."""
     prompt: str = ""
-    """The column of the questions, as text or as chat messages; by default prompt, question or problem."""
+    """The column of the questions, as text or as chat messages; by default the usual names are looked for."""
     answer: str = ""
-    """The column of the right answers; by default answer or solution. A name with a dot is a field in a column."""
-    gold: str = "whole"
-    """Where in that column the right answer stands: the forms of `TaskSpec.answer`, such as boxed or "#### (.+)"."""
+    """The column of the right answers; by default the usual names are looked for. A name with a dot is a field in a
+    column. A list has several right answers."""
+    gold: str = "auto"
+    """Where in that column the right answer stands: the forms of `TaskSpec.answer`, such as boxed or "#### (.+)". auto:
+    behind ####, in a box or in tags where there are any, otherwise all of it."""
+    decimal: Literal["auto", "point", "comma"] = "auto"
+    """What stands before decimals. auto: a comma where columns are separated by semicolons and right answers have one,
+    otherwise a point."""
+    conflicts: Literal["leave_out", "both_right"] = "leave_out"
+    """What becomes of rows with the same question and different right answers."""
     most_characters: int = 0
     """Rows with more characters in question and answer are left out; 0: those with more than 100,000."""
     score: str = "auto"
-    """exact: the same text. number: the last number is the same. choice: the same letter. math: equal by math-verify.
-    code: a program that passes the row's tests, in HumanEval's columns or MBPP's. auto: code if there are such columns,
-    number or choice if all right answers are such, otherwise exact. Packages add kinds such as code."""
-
-
-COLUMNS: Final = {"prompt": ("prompt", "question", "problem"), "answer": ("answer", "solution")}
-"""Names of columns that are looked for where none is given."""
+    """text: the same text, whatever its case. exact: the same text. number: the same number. choice: the same option.
+    math: equal by math-verify. code: a program that passes the row's tests, in HumanEval's columns or MBPP's. auto:
+    code if there are such columns, otherwise what the right answers are. Packages add kinds such as code."""
 
 
 def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
@@ -81,7 +83,8 @@ def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
         preset = preset_of(parameters.get("path"))
         path = {"path": preset["path"]} if preset else {}  # in place of its short name
         spec = msgspec.convert({**preset, **parameters, **path}, DataSpec, strict=False)
-        check_form(spec.gold)
+        if spec.gold != "auto":
+            check_form(spec.gold)
     except (msgspec.ValidationError, ValueError) as error:
         raise UserError(f"parameters of a data set: {error}") from error
     except OSError as error:  # a name that no file can have
@@ -105,8 +108,9 @@ def label(spec: DataSpec) -> str:
     """The name of a data set. Raises `UserError` for one that cannot be shown in a figure."""
     if not spec.name:
         last = Path(spec.path).name
-        ending = next((ending for ending in FORMATS if last.lower().endswith(ending)), "")
-        stem = last.removesuffix(last[len(last) - len(ending) :])
+        stem = re.sub(
+            r"(?i)(\.(csv|tsv|txt|xls[xmb]?|ods|jsonl?|ndjson|parquet|arrow|feather))(\.(gz|zst))?$", "", last
+        )
         return re.sub(r"[^\w.-]+", "-", stem, flags=re.ASCII)[:64].strip("-.") or "data"
     if not re.fullmatch(r"[\w.-]{1,64}", spec.name, re.ASCII):
         raise UserError(f"the data set's name {spec.name!r} may have letters, digits, '_', '.' and '-', at most 64")

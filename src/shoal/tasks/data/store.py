@@ -7,17 +7,20 @@
 A file is read again when its size or its time of change is another. What comes from the Hub is read once for each
 `revision`: to read it again, remove it from the cache.
 
-`rows.bin` has the rows one after the other, `ends.npy` where each ends, `texts.npy` the hashes of the held-out texts in
-order, and `info.json` the rest. Only rows that are asked for are in memory. A folder gets its name when all of it is
-there.
+`rows.bin` has the rows one after the other, `places.npy` where each begins and ends, `texts.npy` the hashes of the
+held-out texts in order, and `info.json` the rest. Only rows that are asked for are in memory. A folder gets its name
+when all of it is there.
 """
 
 import errno
 import hashlib
 import mmap
 import os
+import re
 import shutil
-from array import array
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -25,18 +28,20 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from shoal.answers import SCORES, SCORES_VERSION, kind_of
 from shoal.config.caches import alone, cache_folder
 from shoal.errors import UserError
 from shoal.rollout import canonical, hash_of
-from shoal.tasks.data.rows import Layout, LongerThanWanted, Row, Unusable, encoded, identified
-from shoal.tasks.data.scores import SCORES, kind_of
+from shoal.tasks.data.forms import field, form_of
+from shoal.tasks.data.rows import Form, LongerThanWanted, Row, Unusable, encoded, has_steps, identified, row_of
 from shoal.tasks.data.sources import is_place, sides_of, state_of
 from shoal.tasks.data.spec import DataSpec
+from shoal.untrusted import printable
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Of the cache: what another one wrote is made again."""
 ROWS: Final = "rows.bin"
-ENDS: Final = "ends.npy"
+PLACES: Final = "places.npy"
 TEXTS: Final = "texts.npy"
 INFO: Final = "info.json"
 LONGEST: Final = 8
@@ -46,6 +51,11 @@ SEEN: Final = 256
 MOST_SKIPPED: Final = 0.1
 """The share of rows that may be unusable. More of them mean that something else is wrong."""
 MOST_COLUMNS: Final = 1000
+MOST_ALIKE: Final = 0.9
+"""The share of right answers of one kind from which the others are odd."""
+UNIT: Final = "number with a unit"
+SHOWN: Final = 3
+"""Odd rows, and rows that contradict each other, that are named."""
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -63,58 +73,127 @@ class Info(msgspec.Struct, frozen=True):
     """The columns that reward functions get."""
     answer: str
     """The column of right answers; empty if there are none."""
-    gold: str
-    """Where in that column they stand."""
+    form: str
+    """Which columns are what, for people."""
+    how: str
+    """How its file is written, if that is unusual."""
     score: str
-    """What `auto` means for these answers."""
+    """The kind of scoring that fits most right answers, or that these columns ask for."""
+    comma: bool
+    """Whether a comma stands before decimals."""
+    odd: list[str]
+    """Rows whose right answer is of another kind than most, where few are: the first ones, for people."""
+    odd_count: int
+    duplicates: int
+    """Rows that ask the same as an earlier row and have the same right answer."""
+    conflicts: list[str]
+    """Rows that ask the same and have different right answers: the first ones, for people."""
+    conflict_count: int
     skipped: int
-    """Rows that could not be used."""
+    """Rows that could not be used, and those left out since they contradict another one."""
     first: str
     """Why, of the first of them."""
     longest: list[int]
     """The numbers of the longest questions."""
+    has_steps: bool
+    """Whether right answers stand behind their steps."""
+
+
+_ENTRY: Final = struct.Struct("<QIIQQQI16s")
+_ENTRIES: Final = np.dtype(
+    {
+        "names": ["begin", "length", "size", "asked", "text", "right", "number", "digest"],
+        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "V16"],
+        "itemsize": _ENTRY.size,
+        "offsets": [0, 8, 12, 16, 24, 32, 40, 44],
+    }
+)
+"""Of each row while a data set is read: its place in the file of rows, the bytes of its question, hashes of its turns,
+of its text and of its right answers, its number in its file, and what the content hash covers."""
 
 
 class Writer:
     """Writes rows into a folder. Those that are held out come last."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, merge: bool = False) -> None:
+        """`merge`: rows that ask the same become one, of which all their right answers are right."""
         self.folder = folder
+        self.merge = merge
         self.counts = {False: 0, True: 0}
-        self._hashes = {side: hashlib.blake2b(digest_size=16) for side in self.counts}
-        self._file = (folder / ROWS).open("wb")
-        self._ends = array("Q", [0])
-        self._texts = array("Q")
-        self._asked = array("Q")
-        """The bytes of each question."""
+        self.content = ""
+        self.longest: list[int] = []
+        self.duplicates = 0
+        self.conflicts: list[str] = []
+        self.conflict_count = 0
+        self._rows = (folder / ROWS).open("wb+")
+        self._entries = {side: (folder / f"{side}.part").open("wb+") for side in (False, True)}
+        self._end = 0
 
-    def add(self, row: Row, held_out: bool) -> None:
+    def add(self, row: Row, held_out: bool, number: int = 0) -> None:
         """Writes one row. Raises `Unusable` for one that cannot be kept."""
         data = encoded(row)
-        self._file.write(data)
-        self._ends.append(self._ends[-1] + len(data))
-        self._asked.append(sum(len(text.encode()) for _, text in row.turns))
-        self._hashes[held_out].update(identified(row))
+        self._rows.write(data)
+        hashes = text_hash(repr(row.turns)), text_hash(row.text), text_hash(repr(sorted(row.right)))
+        size = sum(len(text.encode()) for _, text in row.turns)
+        digest = hashlib.blake2b(identified(row), digest_size=16).digest()
+        self._entries[held_out].write(_ENTRY.pack(self._end, len(data), size, *hashes, number, digest))
+        self._end += len(data)
         self.counts[held_out] += 1
-        if held_out:
-            self._texts.append(text_hash(row.text))
-
-    @property
-    def content(self) -> str:
-        """The hash of what was added so far."""
-        sides = b"".join(self._hashes[side].digest() for side in (False, True))
-        return hashlib.blake2b(sides, digest_size=16).hexdigest()
-
-    @property
-    def longest(self) -> list[int]:
-        """The numbers of the longest questions that were added so far."""
-        return sorted(np.argsort(self._asked, kind="stable")[-LONGEST:].tolist())
 
     def close(self) -> None:
-        """Writes what is left, but for `info.json`."""
-        self._file.close()
-        np.save(self.folder / ENDS, np.array(self._ends))
-        np.save(self.folder / TEXTS, np.sort(self._texts))
+        """Leaves out rows that contradict each other, or merges them, and writes what is left, but for `info.json`."""
+        self._rows.flush()
+        kept = []
+        for side, file in self._entries.items():
+            file.flush()
+            entries = np.memmap(file, _ENTRIES, "r+") if self.counts[side] else np.zeros(0, _ENTRIES)
+            kept.append(entries[self._consistent(entries)])
+            self.counts[side] = len(kept[-1])
+            file.close()
+            Path(file.name).unlink()
+        digests = (hashlib.blake2b(side["digest"].tobytes(), digest_size=16).digest() for side in kept)
+        self.content = hashlib.blake2b(b"".join(digests), digest_size=16).hexdigest()
+        rows = np.concatenate(kept)
+        self.longest = sorted(np.argsort(rows["size"], kind="stable")[-LONGEST:].tolist())
+        self._rows.close()
+        np.save(self.folder / PLACES, np.stack([rows["begin"], rows["begin"] + rows["length"]], axis=1))
+        np.save(self.folder / TEXTS, np.sort(kept[1]["text"]))
+
+    def _consistent(self, entries: Any) -> Any:
+        """Which rows of a side are kept."""
+        keep = np.ones(len(entries), dtype=bool)
+        order = np.argsort(entries["asked"], kind="stable")
+        asked = entries["asked"][order]
+        begins = np.flatnonzero(np.concatenate([[True], asked[1:] != asked[:-1]])) if len(order) else np.zeros(0, int)
+        sizes = np.diff(np.append(begins, len(order)))
+        for place in np.flatnonzero(sizes > 1):
+            alike = np.sort(order[begins[place] : begins[place] + sizes[place]])
+            rights = len(np.unique(entries["right"][alike]))
+            self.duplicates += len(alike) - rights
+            if rights > 1:
+                self.conflict_count += len(alike)
+                if len(self.conflicts) < SHOWN:
+                    numbers = ", ".join(map(str, entries["number"][alike][:SHOWN]))
+                    self.conflicts.append(f"rows {numbers} ask the same and have different right answers")
+                keep[alike[1:] if self.merge else alike] = False
+                if self.merge:
+                    self._merge(entries, alike)
+        return keep
+
+    def _merge(self, entries: Any, alike: Any) -> None:
+        """Writes one row with the right answers of all, in place of the first."""
+        rows = []
+        for entry in entries[alike]:
+            self._rows.seek(int(entry["begin"]))
+            rows.append(_decoder.decode(self._rows.read(int(entry["length"]))))
+        row = msgspec.structs.replace(rows[0], answer=list(dict.fromkeys(one for each in rows for one in each.right)))
+        data = encoded(row)
+        self._rows.seek(self._end)
+        self._rows.write(data)
+        first = alike[0]
+        entries["begin"][first], entries["length"][first] = self._end, len(data)
+        entries["digest"][first] = np.void(hashlib.blake2b(identified(row), digest_size=16).digest())
+        self._end += len(data)
 
 
 class Rows:
@@ -123,14 +202,15 @@ class Rows:
     def __init__(self, folder: Path) -> None:
         with (folder / ROWS).open("rb") as file:
             self._rows = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._ends = np.load(folder / ENDS, mmap_mode="r")
+        self._places = np.load(folder / PLACES, mmap_mode="r")
         self._texts = np.load(folder / TEXTS, mmap_mode="r")
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._places)
 
     def __getitem__(self, number: int) -> Row:
-        return _decoder.decode(self._rows[int(self._ends[number]) : int(self._ends[number + 1])])
+        begin, end = map(int, self._places[number])
+        return _decoder.decode(self._rows[begin:end])
 
     def holds_out(self, text: str) -> bool:
         """Whether a question on the data's own held-out side has this text."""
@@ -158,7 +238,8 @@ _decoder = msgspec.msgpack.Decoder(Row)
 def prepared(spec: DataSpec) -> tuple[Path, Info]:
     """The folder of a data set in the cache, and what is known of it. Raises `UserError`."""
     covered = [FORMAT, spec.subset, spec.revision, spec.split, spec.held_out, spec.prompt, spec.answer, spec.gold]
-    covered += [spec.most_characters, "" if spec.score in SCORES else spec.score]
+    covered += [spec.most_characters, "" if spec.score in SCORES else spec.score, spec.decimal, spec.conflicts]
+    covered += [SCORES_VERSION]
     path = Path(spec.path)
     place = hash_of([str(path.absolute()) if path.exists() else spec.path, covered])[:16]
     try:
@@ -206,9 +287,10 @@ def _read(spec: DataSpec, room: Path) -> Info:
 
     console = Console(stderr=True)
     train, held_out = sides_of(spec)
-    writer, layout = Writer(room), Layout("", "", "")
+    writer, form, comma, steps = Writer(room, spec.conflicts == "both_right"), None, False, False
     columns: dict[str, None] = {}
-    kinds: set[str] = set()
+    kinds: Counter[str] = Counter()
+    odd: dict[str, list[str]] = {}
     skipped, wrong, first, fault = 0, 0, "", ""
     for side in (train, held_out):
         if side is None:
@@ -216,12 +298,21 @@ def _read(spec: DataSpec, room: Path) -> Info:
         quiet = not console.is_terminal
         rows = track(side.rows(), f"reading {side.name}, once", None, console=console, transient=True, disable=quiet)
         begun = list(islice(rows, SEEN))
-        if not layout.prompt:
-            layout = _layout(spec, begun, side.name)
+        if form is None:
+            seen = [raw for _, raw in begun if isinstance(raw, dict)]
+            names = dict.fromkeys(str(column) for raw in seen for column in raw)  # one row may lack a column
+            form = form_of(spec, list(names), seen, side.name) if names else None
+            if form is not None:
+                comma = spec.decimal == "comma" or (spec.decimal == "auto" and side.comma and _has_comma(seen, form))
+                steps = spec.gold != "auto" or any(
+                    isinstance(one, str) and has_steps(one) for one in _right(seen, form)
+                )
         for number, raw in chain(begun, rows):
             try:
-                row = layout.row(raw)
-                writer.add(row, held_out=side is held_out)
+                if form is None:
+                    raise Unusable("is not an object with columns")
+                row = row_of(raw, form, spec.gold, spec.most_characters)
+                writer.add(row, side is held_out, number)
             except Unusable as reason:
                 skipped += 1
                 said = f"row {number} of {side.name} {reason}"
@@ -232,33 +323,58 @@ def _read(spec: DataSpec, room: Path) -> Info:
                 continue
             if len(columns) < MOST_COLUMNS:
                 columns.update(dict.fromkeys(row.columns))
-            if row.answer is not None and len(kinds) < 2:
-                kinds.add(kind_of(row.answer))
-    writer.close()
-    rows_kept = sum(writer.counts.values())
-    if not rows_kept and not skipped:
+            if row.right:
+                kind = kind_of(row.right[0], comma)
+                if kind == "number" and re.search(r"[a-z]$", row.right[0]):
+                    kind = UNIT
+                kinds[kind] += 1
+                if len(odd.setdefault(kind, [])) < SHOWN:
+                    odd[kind].append(f"row {number} of {side.name}: {printable(row.right[0], 40)!r}")
+    read = sum(writer.counts.values())
+    if not read and not skipped:
         raise UserError(f"{spec.path} has no rows")
-    if wrong > MOST_SKIPPED * (rows_kept + skipped):
-        raise UserError(f"{wrong:,} of {rows_kept + skipped:,} rows cannot be used: {fault}")
-    if not rows_kept:
-        raise UserError(f"none of {skipped:,} rows can be used: {first}")
-    answer = layout.answer
+    if wrong > MOST_SKIPPED * (read + skipped):
+        raise UserError(f"{wrong:,} of {read + skipped:,} rows cannot be used: {fault}")
+    writer.close()
+    if writer.conflict_count and spec.conflicts == "leave_out":
+        skipped += writer.conflict_count
+        first = first or writer.conflicts[0]
+    if not sum(writer.counts.values()):
+        raise UserError(f"none of {read + skipped:,} rows can be used: {first}")
+    assert form is not None
+    main = kinds.most_common(1)[0][0] if kinds else "text"
+    few = {kind: count for kind, count in kinds.items() if kind != main and kinds[main] >= MOST_ALIKE * kinds.total()}
     return Info(
         train=writer.counts[False],
         held_out=writer.counts[True],
         has_split=held_out is not None,
         content=writer.content,
-        columns=sorted(columns | ({answer: None} if answer and "." not in answer else {})),
-        answer=answer,
-        gold=spec.gold,
-        score=layout.score or (kinds.pop() if len(kinds) == 1 else "exact"),
+        columns=sorted(columns | ({form.answer: None} if form.answer and "." not in form.answer else {})),
+        answer=form.answer,
+        form=form.says,
+        how=next((side.how for side in (train, held_out) if side and side.how), ""),
+        score=form.kind or ("number" if main == UNIT else main),
+        comma=comma,
+        odd=[] if form.kind else [one for kind in few for one in odd[kind]][:SHOWN],
+        odd_count=0 if form.kind else sum(few.values()),
+        duplicates=writer.duplicates,
+        conflicts=writer.conflicts,
+        conflict_count=writer.conflict_count,
         skipped=skipped,
         first=first,
         longest=writer.longest,
+        has_steps=steps,
     )
 
 
-def _layout(spec: DataSpec, rows: list[tuple[int, Any]], name: str) -> Layout:
-    """The layout that several rows show together: one of them may lack a column."""
-    columns = dict.fromkeys(str(column) for _, raw in rows if isinstance(raw, dict) for column in raw)
-    return Layout.of(spec, list(columns), name) if columns else Layout("", "", "")
+def _right(rows: Sequence[Mapping[str, Any]], form: Form) -> list[Any]:
+    """What stands in the column of right answers."""
+    return [field(row, form.answer) for row in rows] if form.answer else []
+
+
+def _has_comma(rows: Sequence[Mapping[str, Any]], form: Form) -> bool:
+    """Whether right answers have a decimal comma, and none a decimal point."""
+    said = [one.strip() for one in _right(rows, form) if isinstance(one, str)]
+    return any(re.fullmatch(r"-?[\d.]+,\d+", one) for one in said) and not any(
+        re.fullmatch(r"-?\d+\.\d{1,2}", one) for one in said
+    )

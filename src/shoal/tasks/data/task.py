@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.answers import SCORES_VERSION, Reading, fits, kind_of, read, score
+from shoal.answers.choice import options_in
+from shoal.answers.mathematics import load_math
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
 from shoal.tasks.data.rows import Row
-from shoal.tasks.data.scores import SCORES_VERSION, load_math, row_score, score
+from shoal.tasks.data.scores import row_score
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Info, Rows, prepared
 
@@ -25,23 +28,24 @@ def data_task(**parameters: Any) -> DataTask:
     """The task of a data set, which is read into the cache if it is not there. Raises `UserError`."""
     spec = data_spec(parameters)
     folder, info = prepared(spec)
-    return DataTask(spec.name, folder, info, info.score if spec.score == "auto" else spec.score)
+    return DataTask(spec.name, folder, info, "" if spec.score == "auto" else spec.score)
 
 
 class DataTask:
     """Questions that are rows of a data set."""
 
     def __init__(self, name: str, folder: Path, info: Info, kind: str) -> None:
-        """`folder`: in the cache. `kind`: of scoring."""
+        """`folder`: in the cache. `kind`: of scoring; empty: what the right answers are."""
         self.name = name
         self.info = info
-        self.kind = kind
+        self.kind = kind or info.score
+        self._given = kind
         self.version = info.content
-        self._own = row_score(kind)
+        self._own = row_score(self.kind)
         rules = self._own.load() if self._own else SCORES_VERSION
-        self.config = hash_of([info.content, kind if info.answer else "", rules])
+        self.config = hash_of([info.content, self.kind if info.answer else "", kind, info.comma, rules])
         self._rows = Rows(folder)
-        if kind == "math" and info.answer:
+        if self.kind == "math" and info.answer:
             load_math()
 
     @property
@@ -71,16 +75,23 @@ class DataTask:
     @property
     def has_steps(self) -> bool:
         """Whether an answer is likely to need steps before it."""
-        return bool(self.info.answer) and (self.kind == "math" or self.info.gold != "whole")
+        return bool(self.info.answer) and (self.kind == "math" or self.info.has_steps)
 
     @property
     def description(self) -> str:
         info = self.info
-        count = f"{info.train:,} rows"
-        sides = f"{count} to train on, {info.held_out:,} held out" if info.has_split else count
-        left_out = f"; {info.skipped:,} rows left out: {info.first}" if info.skipped else ""
-        scored = f", scored by {self.kind}" if info.answer else ", without right answers"
-        return f"{sides}{scored}; its hash is {info.content[:12]}{left_out}"
+        parts = [f"{info.train:,} rows"]
+        if info.has_split:
+            parts[0] += f" to train on, {info.held_out:,} held out"
+        parts += [f"read as {info.how}"] if info.how else []
+        parts += ["decimal comma"] if info.comma else []
+        parts += [f"scored by {self.kind}" if info.answer else "without right answers"]
+        parts[-1] += f"; its hash is {info.content[:12]}"
+        notes = [f"{info.skipped:,} rows left out: {info.first}"] if info.skipped else []
+        notes += (
+            [f"{info.odd_count:,} of another kind: {'; '.join(info.odd)}"] if info.odd_count and not self._given else []
+        )
+        return "; ".join([", ".join(parts), *notes])
 
     def row_number(self, seed: int, index: int) -> int:
         """Which row the question is, from 0. Where the data has a split, odd indices are of the held-out side."""
@@ -99,23 +110,47 @@ class DataTask:
         return [Question(identity, self._rows[number].messages) for number in self.info.longest]
 
     def answer(self, question: QuestionId) -> str | None:
-        """The right answer; None in a data set without right answers."""
-        right = self._row(question.seed, question.index).answer
-        return self._own.answer(right) if self._own and right is not None else right
+        """A right answer; None in a data set without right answers."""
+        right = self._row(question.seed, question.index).right
+        if not right:
+            return None
+        return self._own.answer(right[0]) if self._own else right[0]
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """1 for each right answer; 0 for all where none is known, which is for rewards to judge."""
-        right = self._row(question.seed, question.index).answer
-        if right is None:
-            return [0.0] * len(answers)
+        row = self._row(question.seed, question.index)
+        return [max((self._score(one, said, row) for one in row.right), default=0.0) for said in answers]
+
+    def read(self, question: QuestionId, said: str) -> Reading:
+        """What the scorer reads in an answer, for people."""
+        row = self._row(question.seed, question.index)
+        if self._own or not row.right:
+            return Reading(said.strip(), "whole")
+        right = row.right[0]
+        return read(self.kind_for(right), said, right, options_in(row.text), self.info.comma)
+
+    def kind_for(self, right: str) -> str:
+        """The kind of scoring by this right answer: the one that was asked for; otherwise what it is itself, or what
+        nearly all others are, if it can be read as such."""
+        if self._given:
+            return self._given if fits(self._given, right) else "text"
+        own = kind_of(right, self.info.comma)
+        if own == self.kind:
+            return own
+        if self.kind in ("number", "choice") and fits(self.kind, right) and self.info.odd_count:
+            return self.kind
+        return "text" if own == "choice" else own
+
+    def _score(self, right: str, said: str, row: Row) -> float:
         if self._own:
-            return [self._own.score(right, said) for said in answers]
-        return [score(self.kind, said, right) for said in answers]
+            return self._own.score(right, said)
+        kind = self.kind_for(right)
+        return score(kind, said, right, options_in(row.text) if kind == "choice" else None, self.info.comma)
 
     def entry(self, seed: int, index: int) -> dict[str, Any]:
         """All columns but the prompt's, as reward functions get them."""
         row = self._row(seed, index)
-        own = {self.info.answer: row.answer} if self.info.answer in self.info.columns else {}
+        own: dict[str, Any] = {self.info.answer: row.answer} if self.info.answer in self.info.columns else {}
         return {**dict.fromkeys(self.info.columns), **own, **row.columns}
 
     def _row(self, seed: int, index: int) -> Row:

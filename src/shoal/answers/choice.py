@@ -1,0 +1,156 @@
+r"""The option that an answer chooses, by its label or by its text.
+
+    choice("B. because option A is too small", "ABCD")                # "B"
+    choice("It is \\boxed{Rome}", {"A": "Paris", "B": "Rome"})        # "B"
+    choice("A or B", "ABCD")                                           # "": two choices are none
+
+The first explicit statement of a choice wins over a mention ("option A is too small").
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Final
+
+from shoal.answers.place import Place, bare, place
+from shoal.rollout import canonical
+
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+DIGITS: Final = "0123456789"
+NEW_LINE: Final = "\n"
+_COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox|boxed)\s{0,4}\{([^{}]*)\}")
+_MARKS = re.compile(r"\*{1,3}|`{1,3}|__|\$|\\[()\[\] ,;]|[\"“”„«»]|\\(?:quad|qquad)\b")
+_WIDE = {ord(wide): narrow for wide, narrow in zip("（）：．，－", "():.,-", strict=True)}
+_WIDE |= {0xFF21 + place: chr(65 + place) for place in range(26)} | {
+    0xFF41 + place: chr(97 + place) for place in range(26)
+}
+
+
+def choice(text: str, options: Collection[str] | Mapping[str, str]) -> str:
+    """The label that a completion chooses; empty without one, and where it chooses two. `options`: the labels, with the
+    texts of the options where they are known."""
+    where = place(text)
+    if where is None:
+        return ""
+    texts = options if isinstance(options, Mapping) else {}
+    patterns = _patterns("".join(sorted({label.upper() for label in options})))
+    alone = _alone(where, patterns, texts)
+    return _stated(_plain(where.text), patterns, texts) if alone is None else alone
+
+
+_OPTION = re.compile(r"^[ \t]{0,8}[(\[]?([A-Za-z]|\d{1,2})[).:\]][ \t]+(\S.{0,400})$", re.MULTILINE)
+
+
+def options_in(question: str) -> dict[str, str]:
+    """The options that a question lists, a line each: their texts by their labels, which follow each other. Empty if
+    it lists none."""
+    for first in "A1a0":
+        found: dict[str, str] = {}
+        for label, text in _OPTION.findall(question):
+            if label == (chr(ord(first) + len(found)) if first.isalpha() else str(int(first) + len(found))):
+                found[label.upper()] = text.strip()
+        if len(found) > 1:
+            return found
+    return {}
+
+
+def _plain(text: str) -> str:
+    """Without the marks of formulas and of bold text."""
+    for _ in range(3):
+        text = _COMMAND.sub(r"\1", text)
+    return _MARKS.sub(lambda mark: " " if mark[0].startswith("\\") else "", text.translate(_WIDE)).strip()
+
+
+class _Patterns:
+    """What the ways of choosing one of some labels look like."""
+
+    def __init__(self, labels: str) -> None:
+        upper, lower = f"[{labels}]", f"[{labels.lower()}]"
+        option = r"(?:(?:the\s)?(?:option|choice|letter|answer|number)\s{1,2}#?)?"
+        strong = rf"(?:[(\[]\s?((?i:{upper}))\s?[)\]]|({upper})(?![A-Za-z0-9'’]))"
+        label = rf"(?i:{option})(?:{strong}|({lower})(?=\s*(?:$|[.,;:)!\n])))"
+        wrong = r"(?!\s(?:is|are)\s(?:not|wrong|incorrect|false)\b)"
+        self.label = re.compile(rf"{option}[(\[]?\s?({upper})\s?[)\]]?[.:]?", re.IGNORECASE)
+        """All that there is."""
+        self.strong = re.compile(rf"(?i:{option}){strong}{wrong}")
+        """At the beginning of what is said to be the answer."""
+        self.front = re.compile(rf"(?i:{option})(?:{strong}(?=\s*(?:$|\n|[.:),–—?!]|-\s))|({lower})(?=[).:]\s)){wrong}")
+        """At the beginning of a text."""
+        self.joined = re.compile(
+            rf"\s{{0,3}}[).:]?\s{{0,3}}(?:,?\s?(?i:or|and)\b|[,/&+])\s{{0,3}}(?i:{option}){strong}{wrong}"
+        )
+        """A second label behind one."""
+        chosen = (
+            r"(?:i|we)\s(?:would\s|will\s|'d\s|'ll\s)?(?:choose|pick|select|go\swith|say|vote\sfor)"
+            r"|(?:it|this|that)(?:\sis|['’]s|\smust\sbe|\sshould\sbe)"
+            r"|(?:answer|option|choice)(?:\s(?:is|must\sbe|should\sbe|would\sbe)|\s{0,2}[:=])"
+        )
+        self.statements = (
+            re.compile(
+                rf"{label}\s(?i:is|must\sbe|seems)\s(?i:(?:the|clearly|definitely)\s)?(?i:correct|right|true|answer|best)\b"
+            ),
+            re.compile(rf"(?i:option|choice|answer)\s{strong}\s(?i:it\sis)\b"),
+            re.compile(rf"\b(?i:{chosen})\s?:?\s{{0,2}}{label}{wrong}"),
+        )
+        self.last = re.compile(
+            rf"(?:(?:^|[.!?:,])\s{{1,3}}|\n\s{{0,3}}|\b(?i:so|only|thus|hence|therefore),?\s){strong}[.)]?\s*$"
+        )
+        self.mention = re.compile(rf"(?i:option|choice|answer)\s{{1,2}}{strong}|\(({upper})\)")
+
+
+@lru_cache(maxsize=64)
+def _patterns(labels: str) -> _Patterns:
+    return _Patterns(labels)
+
+
+def _alone(where: Place, patterns: _Patterns, texts: Mapping[str, str]) -> str | None:
+    """What the place of an answer chooses by itself: a label, a text, or a label with its text. None: nothing; empty:
+    two labels."""
+    said = _plain(where.text)
+    if found := patterns.label.fullmatch(bare(said)) or patterns.label.fullmatch(said):
+        return _letter(found)
+    if by_text := _by_text(said, texts):
+        return by_text
+    said = said.lstrip("-• ")
+    found = patterns.front.match(said) or (patterns.strong.match(said) if where.how != "whole" else None)
+    if found is None:
+        return None
+    if patterns.joined.match(said, found.end()):
+        return ""
+    last = patterns.last.search(said) if where.how == "whole" else None
+    return _letter(found) if last is None or _letter(last) == _letter(found) else None
+
+
+def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
+    """What the sentences of a text choose: by a statement, by the label that the text ends with, or by the only label
+    or text that is mentioned."""
+    for statement in patterns.statements:
+        if found := list(statement.finditer(said)):
+            if any(patterns.joined.match(said, one.end()) for one in found):
+                return ""
+            letters = set(map(_letter, found))
+            return letters.pop() if len(letters) == 1 else ""
+    if last := patterns.last.search(said):
+        first = patterns.front.match(said)
+        return _letter(last) if first is None or _letter(first) == _letter(last) else ""
+    if mentioned := set(map(_letter, patterns.mention.finditer(said))):
+        return mentioned.pop() if len(mentioned) == 1 else ""
+    line = f" {_folded(said.rstrip().rpartition(NEW_LINE)[2])} "
+    named = {label for label, text in texts.items() if text and f" {_folded(text)} " in re.sub(r"[.,;:!?]", "", line)}
+    return named.pop() if len(named) == 1 else ""
+
+
+def _by_text(said: str, texts: Mapping[str, str]) -> str:
+    """The label whose text this is; a "the" in front and a full stop behind do not count."""
+    folded = _folded(said)
+    found = [label for label, text in texts.items() if _folded(text) == folded]
+    return found[0] if len(found) == 1 else ""
+
+
+@lru_cache(maxsize=4096)
+def _folded(text: str) -> str:
+    return re.sub(r"^(?:the|a|an)\s", "", canonical(bare(_plain(text))).casefold())
+
+
+def _letter(found: re.Match[str]) -> str:
+    return next(group for group in found.groups() if group).upper()

@@ -1,0 +1,106 @@
+r"""Whether two mathematical answers are equal, by math-verify.
+
+equal(r"\frac{1}{2}", "So it is $0.5$.")        # True
+"""
+
+import logging
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+from shoal.answers.number import number as number_in
+from shoal.answers.number import same, whole_number
+from shoal.answers.place import bare, boxes, place
+from shoal.errors import UserError
+
+MOST_MATH: Final = 2000
+"""Characters of an answer that math-verify reads: the last ones."""
+
+
+def load_math() -> None:
+    """Imports math-verify and has it do its work once: within the guard nothing can be imported. Raises `UserError`."""
+    try:
+        import math_verify
+    except ImportError as error:
+        raise UserError("score = 'math' needs math-verify: pip install 'shoal[math]'") from error
+    logging.getLogger(math_verify.__name__).setLevel(logging.ERROR)  # it warns that it sets no limits of its own
+    assert equal(r"\frac{1}{2}", "so it is $0.5$.")
+
+
+def equal(right: str, said: str) -> bool:
+    """Whether an answer equals the right one. The caller limits time: math-verify's own limit is a signal."""
+    where = place(said)
+    if where is None:
+        return False
+    wanted = _formula(right)
+    if _formula(where.text).casefold() == wanted.casefold():
+        return True
+    number, other = whole_number(right), whole_number(where.text)
+    if number and other:
+        return same(number, other)
+    if is_word(wanted):  # math-verify takes a word for a product of its letters: Paris would equal pairs
+        return False
+    texts = [where.text]
+    if where.how == "box":
+        texts.append(", ".join(filter(None, boxes(said))))  # \\boxed{1} and \\boxed{2}
+    return any(_verified(wanted, text) for text in texts)
+
+
+def _formula(text: str) -> str:
+    """A formula in LaTeX without what is around it; brackets stay, as they make intervals and points."""
+    for sign, latex in _SIGNS.items():
+        text = text.replace(sign, latex)
+    text = re.sub(r"√\s?\(?([\w.]+)\)?", r"\\sqrt{\1}", text)
+    return bare(re.sub(r"(?<![\\\w])(sin|cos|tan|log|ln|exp|pi)\b", r"\\\1", text), brackets=False)
+
+
+_SIGNS: Final = {
+    **{
+        "−": "-",
+        "°": r"^{\circ}",
+        "π": r"\pi ",
+        "∞": r"\infty ",
+        "×": r"\times ",
+        "·": r"\cdot ",
+        "²": "^2",
+        "³": "^3",
+    },
+    **{"≤": r"\le ", "≥": r"\ge ", "∪": r"\cup ", "∩": r"\cap ", "±": r"\pm "},
+}
+
+
+def is_word(text: str) -> bool:
+    """Whether a right answer is a word or a name, and no formula."""
+    return re.fullmatch(r"[^\W\d_]{3,}(?:[ -][^\W\d_]+)*", text) is not None
+
+
+def _verified(right: str, said: str) -> bool:
+    from math_verify import parse, verify
+
+    said = _formula(said[-MOST_MATH:])
+    if not _is_marked(said):
+        if _PROSE.search(_TEXTS.sub(" ", said)):
+            found = number_in(said)  # in prose math-verify takes the last number of several
+            if found is None:
+                return False
+            said = str(found.value)
+        said = f"\\boxed{{{said}}}"
+    found = parse(said, parsing_timeout=None)
+    return bool(found) and bool(verify(_parsed(right), found, timeout_seconds=None, allow_set_relation_comp=True))
+
+
+@lru_cache(maxsize=256)
+def _parsed(right: str) -> list[Any]:
+    """A right answer as math-verify reads it: with the marks of a formula, unless it has some."""
+    from math_verify import parse
+
+    return list(parse(right if _is_marked(right) else f"\\boxed{{{right}}}", parsing_timeout=None))
+
+
+def _is_marked(text: str) -> bool:
+    """Whether there are the marks of a formula in a text."""
+    return re.search(r"(?<!\\)\$|\\\(|\\\[|\\boxed", text) is not None
+
+
+_TEXTS = re.compile(r"\\[a-zA-Z]+\s?(?:\{[a-zA-Z .,-]*\})?")
+_PROSE = re.compile(r"(?<![\\a-zA-Z])(?!(?:sin|cos|tan|cot|sec|csc|log|exp|sqrt|inf|and|or|pi|mod)\b)[a-zA-Z]{3,}")

@@ -1,0 +1,307 @@
+r"""The number that an answer gives, as a person reads it.
+
+    number("So she pays -$1,200.50.")       # Number(Fraction(-2401, 2))
+    number("5 or 6")                         # None: it names two and says of neither that it is the answer
+    same(number("50 %"), number("0.5"))      # True
+
+Own code, since price-parser and babel read neither signs before a currency nor exponents, fractions and LaTeX, and
+math-verify takes a hundred times as long.
+"""
+
+import re
+import unicodedata
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from shoal.answers.place import bare
+
+MOST_DIGITS: Final = 400
+"""Of a number, and the highest power of ten."""
+
+
+MOST_READ: Final = 600
+"""Characters of a sentence, the last ones."""
+
+
+class Number(NamedTuple):
+    """A number with what its unit multiplies it by."""
+
+    value: Fraction
+    scale: Fraction = Fraction(1)
+    """1/100 of "50 %", 1000000 of "3 million"; otherwise 1."""
+
+    def __str__(self) -> str:
+        shown = shortest(self.value)
+        return shown + {1: "", Fraction(1, 100): " %"}.get(self.scale, f" * {self.scale}")
+
+
+def same(one: Number, other: Number) -> bool:
+    """Whether two numbers are equal. Where only one has a percent sign or a word such as million, this may be its
+    unit: 50 % is 0.5, and also 50 where percent are asked for."""
+    if one.value * one.scale == other.value * other.scale:
+        return True
+    return (one.scale == 1) != (other.scale == 1) and one.value == other.value
+
+
+def shortest(value: Fraction) -> str:
+    """The number as people write it: decimals where they end, otherwise a fraction."""
+    rest, digits = value.denominator, 0
+    while rest % 10 == 0:
+        rest, digits = rest // 10, digits + 1
+    twos = fives = 0
+    while rest % 2 == 0:
+        rest, twos = rest // 2, twos + 1
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    digits += max(twos, fives)
+    if rest != 1:
+        return f"{value.numerator}/{value.denominator}"
+    whole = f"{abs(value) * 10**digits}".rjust(digits + 1, "0")
+    text = f"{whole[: len(whole) - digits]}.{whole[len(whole) - digits :]}" if digits else whole
+    return f"-{text}" if value < 0 else text
+
+
+@cache
+def _ascii() -> dict[int, str]:
+    """Digits of all scripts, and the signs around them, as they are written in ASCII."""
+    table = {
+        code: str(unicodedata.digit(chr(code)))
+        for code in range(0x660, 0x1FBFA)
+        if unicodedata.category(chr(code)) == "Nd"
+    }
+    table |= dict.fromkeys(map(ord, "−﹣－"), "-") | dict.fromkeys(map(ord, "‒–—―"), "–")
+    table |= dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u200a\u202f"), "\u2009") | dict.fromkeys(
+        map(ord, "’ʼ‘"), "'"
+    )
+    table |= {ord("٫"): ".", ord("٬"): ",", ord("⁄"): "/", ord("∕"): "/", ord("×"): "*", ord("⋅"): "*", ord("·"): "*"}
+    table |= {ord(wide): narrow for wide, narrow in zip("，．％＋＄￥／＝（）：٪﹪", ",.%+$¥/=():%%", strict=True)}
+    table |= {ord(mark): f"^{digit}" for digit, mark in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+    for mark in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅐⅑⅒":
+        table[ord(mark)] = " " + unicodedata.normalize("NFKC", mark).replace("⁄", "/")
+    return table
+
+
+_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname|boxed)\s{0,4}\{([^{}]*)\}")
+_FRACTION = re.compile(
+    r"\\[dtc]?frac\s{0,4}(?:\{\s{0,4}([-+]?[\d.,]+)\s{0,4}\}\s{0,4}\{\s{0,4}([\d.,]+)\s{0,4}\}|(\d)\s{0,4}(\d))"
+)
+
+
+def plain(text: str) -> str:
+    """The text in ASCII as far as numbers go, without LaTeX."""
+    if not text.isascii():
+        text = text.translate(_ascii())
+        text = re.sub(r"(\^\d)\^(?=\d)", r"\1", text)  # 10¹² has two superscripts
+    if "\\" in text or "{" in text:
+        text = (
+            text.replace("{,}", ",").replace("\\!", "").replace("\\%", "%").replace("\\$", "$").replace("\\cdot", "*")
+        )
+        text = text.replace("\\times", "*").replace("\\left", "").replace("\\right", "")
+        text = re.sub(r"\\[,;: ]|~", "\u2009", text)
+        for _ in range(2):
+            text = _TEXT.sub(r" \1 ", text)
+        text = _FRACTION.sub(lambda found: f" {found[1] or found[3]}/{found[2] or found[4]} ", text)
+    return re.sub(r"(?<=\d)[*_`]{1,3}(?![\d\s(])|[*_`]{2,3}", "", text)  # bold
+
+
+_CURRENCY = r"(?:[$€£¥₹₩₽₺₫₪฿₱₦]|(?:US|A|C|NZ|HK)\$|USD|EUR|GBP|CHF|INR|JPY|Rs\.?|R\$)"
+_SCALES: Final = {
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+    "lakh": 10**5,
+    "crore": 10**7,
+}
+
+
+def _whole(group: str) -> str:
+    """The digits before the point: in groups of three, in India's groups, in groups with spaces, or without groups."""
+    g = re.escape(group)
+    threes = rf"\d{{1,3}}(?:{g}\d{{3}})+(?!\d)"
+    indian = rf"\d{{1,2}}(?:{g}\d{{2}}(?!\d)){{1,6}}{g}\d{{3}}(?!\d)"
+    spaced = r"\d{1,3}(?:[\u2009' ]\d{3})+(?!\d)"
+    return rf"(?:{threes}|{indian}|{spaced}|\d+)"
+
+
+def _token(group: str, point: str) -> re.Pattern[str]:
+    p = re.escape(point)
+    other = r"|\.\d{1,2}(?!\d)|\.\d{4,}" if point == "," else ""  # 3.5 can only be a decimal point, too
+    number = rf"(?:{_whole(group)}(?:{p}\d+{other})?|(?<![\w.)]){p}\d+)"
+    return re.compile(
+        rf"""
+        (?<![A-Za-z_\d^])
+        (?P<bracket>\()?
+        (?:(?P<before>(?<![\w)\]%])[-–+]|(?i:\b(?:minus|negative)\s))\ ?)?
+        (?P<currency>{_CURRENCY}\s?)?
+        (?P<after>[-–])?
+        (?P<inner>\((?=[\d,. ]+\)))?
+        (?P<number>{number})
+        (?:
+            [eE](?P<exponent>[-+]?\d{{1,4}})(?!\w)
+          | \s?[*x]\s?10\s?(?:\^|\*\*)\s?[{{(]?\s?(?P<ten>[-+]?\d{{1,4}})\s?[}})]?
+          | \s?(?:\^|\*\*)\s?[{{(]?\s?(?P<power>[-+]?\d{{1,3}})\s?[}})]?
+          | \s?/\s?(?P<below>{number})(?!\s?/)
+          | [\s\u2009]{{1,2}}(?P<over>\d{{1,9}})/(?P<under>\d{{1,9}})(?!\s?/)
+        )?
+        (?P<closed>\))?
+        (?:
+            \s?(?P<percent>%|(?i:percent\b|per\scent\b|pct\b))
+          | \s(?P<scale>(?i:{"|".join(_SCALES)}))s?\b
+        )?
+        """,
+        re.VERBOSE,
+    )
+
+
+_POINT, _COMMA = _token(",", "."), _token(".", ",")
+
+
+class Found(NamedTuple):
+    """A number in a text."""
+
+    number: Number
+    text: str
+    """As it is written, without marks between thousands, currency and unit."""
+    start: int
+    end: int
+
+
+def numbers_in(text: str, comma: bool = False) -> list[Found]:
+    """All numbers of a `plain` text. `comma`: a comma stands before decimals."""
+    found = []
+    for token in (_COMMA if comma else _POINT).finditer(text):
+        value = _value(token, comma)
+        if value is not None:
+            start = token.start() + (1 if token["bracket"] else 0)
+            last = max(token.end(group) for group in ("number", "exponent", "ten", "power", "below", "under"))
+            written = re.sub(
+                rf"(?<=\d)[{'.' if comma else ','}' \u2009](?=\d)", "", token.string[token.start("number") : last]
+            )
+            minus = "-" if (value.value < 0) != written.startswith("-") else ""
+            found.append(Found(value, minus + written, start, token.end()))
+    return found
+
+
+def _value(token: re.Match[str], comma: bool) -> Number | None:
+    value = _simple(token["number"], comma)
+    if value is None:
+        return None
+    exponent = token["exponent"] or token["ten"]
+    if exponent:
+        value = value * Fraction(10) ** int(exponent) if abs(int(exponent)) <= MOST_DIGITS else None
+    elif token["power"]:
+        power = int(token["power"])
+        small = value and abs(power) * max(abs(value.numerator), value.denominator).bit_length() <= 4 * MOST_DIGITS
+        value = value**power if small else None
+    elif token["below"]:
+        below = _simple(token["below"], comma)
+        value = value / below if below else None
+    elif token["over"]:
+        under = int(token["under"])
+        value = value + Fraction(int(token["over"]), under) if under else None
+    if value is None:
+        return None
+    grouped = re.search(r"\d[,.' \u2009]\d{3}", token["number"]) is not None
+    accounting = token["inner"] or (token["bracket"] and token["closed"] and (token["currency"] or grouped))
+    signs = [sign for sign in (token["before"], token["after"]) if sign and sign != "+"]
+    if len(signs) % 2 != bool(accounting):
+        value = -value
+    scale = Fraction(1)
+    if token["percent"]:
+        scale = Fraction(1, 100)
+    elif token["scale"]:
+        scale = Fraction(_SCALES[token["scale"].lower()])
+    return Number(value, scale)
+
+
+def _simple(text: str, comma: bool) -> Fraction | None:
+    """A number of digits and marks between them."""
+    if len(text) > MOST_DIGITS:
+        return None
+    point = "." if not comma or (text.count(".") == 1 and re.search(r"\.(?:\d{1,2}|\d{4,})$", text)) else ","
+    whole, _, decimals = text.partition(point)
+    digits = "".join(filter(str.isdigit, whole))
+    return Fraction(int(digits + decimals or "0"), 10 ** len(decimals))
+
+
+_PREPOSITION = re.compile(
+    r"\b(?:after|for|from|of|by|in|with|when|because|since|at|per|to|than|every|each|if|before|during|on|over|between|"
+    r"not|step|day|part|question|line|example|row|chapter)\s+(?:[a-z]+\s+){0,2}[-+$€£(]{0,3}$",
+    re.IGNORECASE,
+)
+_JOINED = re.compile(
+    r"\s{0,3}[a-z%$€£]{0,12}\.?\s{0,3}(?:\bor\b|\band\b|\bto\b|[,/;&|–-]|\bor\s+maybe\b)\s{0,3}[-+$€£(]{0,3}",
+    re.IGNORECASE,
+)
+_CONCLUSION = re.compile(
+    r"\b(?:so|thus|therefore|hence|finally|altogether|in\s+total|in\s+all|then|makes|leaves|which\s+is)\b|⇒|→|=>|∴",
+    re.IGNORECASE,
+)
+_VERB = re.compile(r"\b(?:is|are|was|were|be|has|have|gets|gives|costs|needs|pays)\b", re.IGNORECASE)
+_EQUALS = re.compile(r"[=≈]|\b(?:equals|is\s+equal\s+to)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=\D)|(?<=[!?。])")
+
+
+def number(text: str, comma: bool = False) -> Number | None:
+    """The number that a place of an answer gives: the only one, or the one that its last sentence with numbers ends
+    at. None without one, and where several differ and nothing says which of them it is."""
+    for line in reversed(plain(text).splitlines()):
+        if re.search(r"\d", line):
+            for sentence in reversed(_SENTENCE.split(line)):
+                last = _end(sentence)
+                if found := numbers_in(last, comma):
+                    return _chosen(last, found)
+    return None
+
+
+def last_number(text: str) -> str | None:
+    """The last number in a text as it is written; None without one."""
+    found = numbers_in(plain(_end(text)))
+    return found[-1].text if found else None
+
+
+def whole_number(text: str, comma: bool = False) -> Number | None:
+    """The number that a text is, with nothing around it but marks and a currency; None if it is anything else."""
+    said = plain(bare(text[: 2 * MOST_READ])).strip(" \u2009$")
+    found = numbers_in(said, comma) if re.search(r"\d", said) and len(said) <= MOST_READ else []
+    if len(found) != 1 or (said[: found[0].start] + said[found[0].end :]).strip(" \u2009()"):
+        return None
+    return found[0].number
+
+
+def _end(sentence: str) -> str:
+    """The last `MOST_READ` characters of a sentence, from the beginning of a word."""
+    if len(sentence) <= MOST_READ:
+        return sentence
+    return re.sub(r"^\S*", "", sentence[-MOST_READ:])
+
+
+def _chosen(text: str, found: list[Found]) -> Number | None:
+    """The one of several numbers in a sentence that is its answer."""
+    if _alike(found):
+        return found[0].number
+    for turn in (_CONCLUSION, _EQUALS, _VERB):
+        ends = [mark.end() for mark in turn.finditer(text)]
+        if ends and (turn is not _EQUALS or _is_chain(text, found)):
+            behind = [one for one in found if one.start >= ends[-1]]
+            if behind:
+                found = behind
+                if _alike(found):
+                    return found[0].number
+    if any(_JOINED.fullmatch(text[one.end : other.start]) for one, other in pairwise(found)):
+        return None
+    free = [one for one in found if not _PREPOSITION.search(text[max(0, one.start - 60) : one.start])]
+    return free[0].number if _alike(free) else None
+
+
+def _alike(found: list[Found]) -> bool:
+    return bool(found) and all(same(found[0].number, other.number) for other in found[1:])
+
+
+def _is_chain(text: str, found: list[Found]) -> bool:
+    """Whether a sentence is one computation: no "or", "and", comma or semicolon stands between its equations."""
+    first, last = found[0].end, found[-1].start
+    return re.search(r"\bor\b|\band\b|[,;]\s", text[first:last]) is None

@@ -1,0 +1,194 @@
+r"""Where in a completion the answer stands, and what is written around it.
+
+    place("<think>3 or 4?</think>So the answer is **4**.")      # Place(text="4", how="statement")
+    bare(r"$\boxed{\text{Paris}}$")                               # "Paris"
+
+The order is the same for every kind of answer: tags, boxes, `####`, a statement such as "the answer is", otherwise all
+of it. Of several marks the last one counts that is not empty. What stands inside `<think>` is not an answer.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+MOST_MARKS: Final = 12
+"""Pairs of marks around each other."""
+READ: Final = 2000
+"""Characters of a text that are read at its beginning and at its end."""
+
+_THOUGHT = re.compile(
+    r"<(/?)(?:think|thinking|thought|thoughts|reasoning|scratchpad)>|(\[THINK\])|(\[/THINK\])"
+    r"|<\|(?:begin|end)_of_thought\|>",
+    re.IGNORECASE,
+)
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s{0,4}\{")
+_BRACE = re.compile(r"\\?[{}]")
+_TAGS = re.compile(r"<(/?)(?:answer|final_answer|final)>", re.IGNORECASE)
+_STATEMENT = re.compile(
+    r"""
+    (?: \b(?:answer|ans|result|solution|antwort|r[ée]ponse|respuesta|risposta)\b (?:\s{1,3}to\ [^.:\n=]{1,80}?)?
+        [*_`"')\]]{0,4}
+        (?: \s{0,3} [:：=] | \s[-–—](?=\s) | \s{1,3} (?:is|are|was|(?:must|should|would|will)\ be|ist|est|es)\b )
+      | (?:^|\n)\s{0,4}\#{4}(?=\s)
+      | 答案(?:是|为|：|:)
+    ) [ \t]{0,4} [:：=]? [ \t*_`]{0,8}
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_PAIRS: Final = (
+    ("**", "**"),
+    ("__", "__"),
+    ("```", "```"),
+    ("$$", "$$"),
+    (r"\(", r"\)"),
+    (r"\[", r"\]"),
+    ("*", "*"),
+    ("_", "_"),
+    ("`", "`"),
+    ('"', '"'),
+    ("'", "'"),
+    ("“", "”"),
+    ("„", "“"),
+    ("‘", "’"),
+    ("«", "»"),
+    ("「", "」"),
+    ("$", "$"),
+    ("(", ")"),
+    ("[", "]"),
+    ("{", "}"),
+)
+"""What may stand around an answer, the longer first."""
+_COMMAND = re.compile(
+    r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|emph|boxed|fbox)\s{0,4}\{"
+)
+_LEADING = re.compile(
+    r"(?:[-*•>]\s{1,4})?(?:the\s{1,4})?(?:final\s{1,4}|correct\s{1,4})?(?:answer|ans)\s{0,4}[:：=]\s*", re.IGNORECASE
+)
+
+
+class Place(NamedTuple):
+    """A part of a completion that is the answer."""
+
+    text: str
+    how: str
+    """tag, box, statement or whole."""
+
+
+def place(text: str) -> Place | None:
+    """Where the answer stands; None if nothing is answered: the text is empty, or nothing but thoughts."""
+    said = clipped(spoken(text)).strip()
+    if not said:
+        return None
+    for how, found in (("tag", tagged(said)), ("box", boxed(said)), ("statement", _stated(said))):
+        if found:
+            inner = place(found) if how == "tag" else None  # a tag may hold a box or a sentence
+            return Place(inner.text if inner else found, how)
+    return Place(said, "whole")
+
+
+def spoken(text: str) -> str:
+    """The text without thoughts. Before a closing mark without an opening one, everything is a thought (chat templates
+    may open it); behind an opening one that is never closed, too."""
+    parts: list[str] = []
+    start, depth = 0, 0
+    for mark in _THOUGHT.finditer(text):
+        closes = mark[1] == "/" or mark[3] is not None or mark[0].lower().startswith("<|end")
+        if closes and not depth:
+            parts.clear()
+        elif not depth:
+            parts.append(text[start : mark.start()])
+        depth = 0 if closes else 1
+        start = mark.end()
+    if not depth:
+        parts.append(text[start:])
+    return "".join(parts)
+
+
+def clipped(text: str) -> str:
+    """At most `READ` characters of its beginning and as many of its end: an answer stands there."""
+    return text if len(text) <= 2 * READ else f"{text[:READ]}\n…\n{text[-READ:]}"
+
+
+def tagged(text: str, closed: bool = False) -> str | None:
+    """What stands in the last pair of answer tags that is not empty. Unless it must be `closed`, where no pair has
+    anything: what stands behind the last opening tag."""
+    opened, found, start = False, None, 0
+    for mark in _TAGS.finditer(text):
+        if not mark[1]:
+            opened, start = True, mark.end()
+        elif opened:
+            found, opened = text[start : mark.start()].strip() or found or "", False
+    return found or (text[start:].strip() if opened and not closed else found)
+
+
+def boxed(text: str) -> str | None:
+    """The content of the last box that is not empty, with the braces in it in pairs."""
+    found = boxes(text)
+    return next(filter(None, reversed(found)), "" if found else None)
+
+
+def boxes(text: str) -> list[str]:
+    """The contents of all boxes that are not within another one."""
+    found: list[str] = []
+    end = 0
+    for box in _BOX.finditer(text):
+        if box.start() < end:
+            continue
+        depth = 1
+        for brace in _BRACE.finditer(text, box.end()):
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+            if not depth:
+                found.append(text[box.end() : brace.start()].strip())
+                end = brace.end()
+                break
+        else:
+            break
+    return found
+
+
+def _stated(text: str) -> str | None:
+    """The rest of the line behind the last statement of an answer that is not empty; the next line if it ends there."""
+    found = None
+    for statement in _STATEMENT.finditer(text):
+        rest = text[statement.end() :].lstrip()[:READ]
+        line = rest.partition("\n")[0].strip()
+        found = line if re.search(r"\w", line) else found
+    return found
+
+
+def bare(text: str, brackets: bool = True) -> str:
+    """A text without the marks around it: bold, quotes, formulas, a full stop, a leading "Answer:", and `brackets`."""
+    pairs = _PAIRS if brackets else [pair for pair in _PAIRS if pair[0] not in "([{"]
+    for _ in range(MOST_MARKS):
+        before = text
+        text = text.strip().rstrip(".。!;,:") if not text.strip().endswith("...") else text.strip()
+        text = _LEADING.sub("", text, count=1) if _LEADING.match(text) else text
+        for opening, closing in pairs:
+            inner = text[len(opening) : len(text) - len(closing)]
+            if (
+                len(text) > len(opening) + len(closing)
+                and text.startswith(opening)
+                and text.endswith(closing)
+                and not _crosses(inner, opening, closing)
+            ):
+                text = inner
+                break
+        command = _COMMAND.match(text)
+        if command and text.endswith("}") and not _crosses(text[command.end() : -1], "{", "}"):
+            text = text[command.end() : -1]
+        if text == before:
+            return text
+        if not text:
+            return before.strip()
+    return text
+
+
+def _crosses(inner: str, opening: str, closing: str) -> bool:
+    """Whether a pair around `inner` is two pairs, as in `(a) or (b)` and `**a** and **b**`."""
+    if opening == closing:
+        return opening in inner
+    depth = 0
+    for mark in re.finditer(f"{re.escape(opening)}|{re.escape(closing)}", inner):
+        depth += 1 if mark[0] == opening else -1
+        if depth < 0:
+            return True
+    return depth != 0

@@ -1,0 +1,118 @@
+"""The scores of answers to which one right answer is known.
+
+score("number", "The legs make 14 in all.", "14")      # 1.0
+kind_of("$1,200")                                        # "number"
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from shoal.answers.choice import DIGITS, LETTERS, choice
+from shoal.answers.mathematics import equal
+from shoal.answers.number import Number, number, same, whole_number
+from shoal.answers.place import bare, place
+from shoal.rollout import canonical
+
+SCORES: Final = ("exact", "text", "number", "choice", "math")
+"""The core's own kinds."""
+SCORES_VERSION: Final = 3
+"""Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
+
+
+MOST_NUMBER: Final = 500
+"""Characters of a right answer that may be a number."""
+_UNIT = re.compile(r"(?<=[\d.)])\s?([a-zµ°²³/^2-3€$£]{1,15}(?:\s[a-z]{1,15})?)$")
+
+
+class Reading(NamedTuple):
+    """What was read of an answer."""
+
+    shown: str
+    """The value, as text; empty if nothing was understood."""
+    how: str
+    """Where it stood: tag, box, statement or whole; empty if the answer is empty."""
+
+
+def read(kind: str, said: str, right: str, options: Mapping[str, str] | None = None, comma: bool = False) -> Reading:
+    """What a scorer of this kind reads in an answer. `right`: the right one; the labels of a choice follow from it."""
+    where = place(said)
+    if where is None:
+        return Reading("", "")
+    match kind:
+        case "number":
+            found = number(where.text, comma)
+            return Reading("" if found is None else str(found), where.how)
+        case "choice":
+            return Reading(choice(said, options or labels_like(right)), where.how)
+        case "math":
+            return Reading(where.text if where.how != "whole" else said.strip(), where.how)
+    return Reading(bare(where.text), where.how)
+
+
+def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = None, comma: bool = False) -> float:
+    """1 for a right answer, otherwise 0. `options`: of a choice, the texts by their labels. `comma`: a comma stands
+    before decimals."""
+    match kind:
+        case "exact" | "text":
+            return float(any(_same_text(kind, one, right) for one in _texts(said)))
+        case "number":
+            where, wanted = place(said), _right_number(right, comma)
+            found = number(where.text, comma) if where else None
+            return float(found is not None and wanted is not None and same(found, wanted))
+        case "choice":
+            label = _label(right)
+            return float(label != "" and choice(said, options or labels_like(label)) == label)
+        case "math":
+            return float(equal(right, said))
+    raise ValueError(kind)
+
+
+def kind_of(right: str, comma: bool = False) -> str:
+    """The kind of scoring that fits a right answer: number, also with a unit behind it; choice for a single capital
+    letter; otherwise text."""
+    if right.isascii() and right.isdigit():
+        return "number"
+    if re.fullmatch(r"\(?[A-Z]\)?", right):
+        return "choice"
+    unit = _UNIT.search(right)
+    value = right[: unit.start()] if unit and unit[1].lower() not in ("am", "pm") else right
+    return "number" if len(right) <= MOST_NUMBER and whole_number(value, comma) else "text"
+
+
+def fits(kind: str, right: str) -> bool:
+    """Whether a right answer can be read by this kind of scoring."""
+    if kind == "number":
+        return _right_number(right, False) is not None
+    return kind != "choice" or _label(right) != ""
+
+
+def labels_like(right: str) -> str:
+    """The labels that there may be where one is right."""
+    return DIGITS if right.strip("()[]. ").isdigit() else LETTERS
+
+
+def _label(right: str) -> str:
+    return choice(right, labels_like(right))
+
+
+@lru_cache(maxsize=4096)
+def _right_number(right: str, comma: bool) -> Number | None:
+    return number(right, comma)
+
+
+def _texts(said: str) -> list[str]:
+    """What may be the text of an answer: all of it, its place, the first sentence there."""
+    where = place(said)
+    if where is None:
+        return []
+    first = re.split(r"(?<=[.!?])\s|\n", where.text, maxsplit=1)[0] if where.how == "statement" else where.text
+    return list(dict.fromkeys((said.strip(), where.text, bare(where.text), bare(first))))
+
+
+def _same_text(kind: str, said: str, right: str) -> bool:
+    one, other = canonical(said), canonical(right)
+    if kind == "text":
+        one, other = one.casefold(), other.casefold()
+    return one == other or bare(one) == bare(other) != ""

@@ -1,0 +1,169 @@
+"""Which columns of a data set are the question, its options and the right answer: the forms that are usual.
+
+    form = form_of(spec, ["question", "choices", "answer"], rows, "quiz.jsonl")
+    form.says                     # "question 'question', options 'choices', right answer 'answer'"
+    form.read({"question": "Which?", "choices": ["a", "b"], "answer": 1})   # Asked("Which?\\nA) a\\nB) b", ["B"])
+
+What cannot be told is an error that says which columns there are and what to write.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from shoal.config.own_code import offered
+from shoal.errors import UserError
+from shoal.tasks.data.options import label_of, labelled, single_columns
+from shoal.tasks.data.rows import Asked, Form
+from shoal.tasks.data.scores import GROUP, row_score
+from shoal.tasks.data.spec import DataSpec
+from shoal.untrusted import printable
+
+PROMPTS: Final = "prompt question problem query instruction input ctx goal sentence task text frage pregunta".split()
+ANSWERS: Final = (
+    "final_answer answer answers solution ground_truth gold ideal answer_key reference_answer correct_answer "
+    "right_answer best_answer expected_answer expected target targets label output completion response chosen result "
+    "antwort lösung loesung réponse respuesta"
+).split()
+CONTEXTS: Final = ("context", "passage", "article")
+"""Texts that a question is about."""
+OPTIONS: Final = ("choices", "options", "endings", "answer_choices", "candidates")
+PICKS: Final = "answer answer_key label answer_idx answer_index cop gold correct correct_option target".split()
+CHATS: Final = ("messages", "conversations", "conversation", "chat", "dialogue")
+ROLES: Final = {"human": "user", "developer": "system"} | dict.fromkeys(("gpt", "chatgpt", "bot", "model"), "assistant")
+"""Other names of the roles, as ShareGPT and Gemini have them."""
+
+
+def form_of(spec: DataSpec, columns: Sequence[str], rows: Sequence[Mapping[str, Any]], name: str) -> Form:
+    """The form of a data set with these columns; `rows`: its first ones. Raises `UserError` if none fits."""
+    has = printable(", ".join(map(str, columns)), 200) or "none"
+    for kind in offered(GROUP):
+        own = row_score(kind) if spec.score in ("auto", kind) else None
+        form = own.form(columns) if own and not (spec.prompt or spec.answer) else None
+        if form:
+            return form
+        if own and spec.score == kind:
+            raise UserError(f"{name} has not the columns {own.columns}; it has {has}")
+    for given, what in ((spec.prompt, "prompt"), (spec.answer, "answer")):
+        if given and given not in columns and given.partition(".")[0] not in columns:
+            say = f"say --data '...,{what}=COLUMN'"
+            raise UserError(f"{name} has no column {given!r} for the {what}; it has {has}: {say}")
+    known = {_folded(column): column for column in reversed(columns)}
+    found = None if spec.prompt else _chat(spec, known, rows) or _choice(spec, known, rows)
+    if found:
+        return found
+    prompt = spec.prompt or _named(known, PROMPTS)
+    answer = spec.answer or _named(known, ANSWERS, prompt)
+    if len(columns) == 2 and not prompt and not spec.answer:
+        prompt, answer = columns
+    if not prompt:
+        looked, say = ", ".join(PROMPTS[:4]), "say --data '...,prompt=COLUMN'"
+        raise UserError(f"{name} has no column for the prompt ({looked}); it has {has}: {say}")
+    if not answer and "reward_model" in columns:
+        answer = "reward_model.ground_truth"  # as verl has it
+    behind = known.get("input", "") if _folded(prompt) == "instruction" else ""  # as alpaca has it
+    before = "" if spec.prompt else _named(known, CONTEXTS, prompt)
+
+    def read(row: Mapping[str, Any]) -> Asked:
+        asked = field(row, prompt)
+        if isinstance(asked, str) and asked.strip():
+            texts = (row.get(before), asked, row.get(behind))
+            asked = "\n\n".join(one for one in texts if isinstance(one, str) and one.strip())
+        return Asked(asked, _values(field(row, answer)) if answer else None)
+
+    texts = " with ".join(repr(one) for one in (prompt, before, behind) if one)
+    right = f"right answer {answer!r}" if answer else "no right answers"
+    return Form(f"question {texts}, {right}", prompt, answer, read)
+
+
+def field(row: Mapping[str, Any], name: str) -> Any:
+    """A column, or the field in a column that a name with dots says; None if it is missing."""
+    if name in row or "." not in name:
+        return row.get(name)
+    value: Any = row
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]", "", str(name)).casefold()
+
+
+def _named(known: Mapping[str, str], names: Sequence[str], but: str = "") -> str:
+    """The first column with one of these names; empty if there is none."""
+    found = (known[_folded(name)] for name in names if _folded(name) in known)
+    return next((column for column in found if column != but), "")
+
+
+def _values(value: Any) -> Any:
+    """The right answers in a column: one, a list, or an object with a list as SQuAD and TriviaQA have it."""
+    if isinstance(value, Mapping):
+        several = value.get("text", value.get("aliases"))
+        if isinstance(several, list):
+            return list(dict.fromkeys([*([value["value"]] if "value" in value else []), *several]))
+    if isinstance(value, list) and value and all(isinstance(turn, Mapping) and "content" in turn for turn in value):
+        return value[-1]["content"]  # a completion as a chat of one message
+    return value
+
+
+def _chat(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Form | None:
+    """Chats, whose last message is the right answer unless there is a column of right answers."""
+    column, answer = _named(known, CHATS), spec.answer or _named(known, ANSWERS)
+    chats = [_turns(row.get(column)) for row in rows]
+    if not column or not any(chats):
+        return None
+    if answer or not any(turns[-1]["role"] == "assistant" for turns in chats if turns):
+        right = f"right answer {answer!r}" if answer else "no right answers"
+        return Form(
+            f"chat {column!r}, {right}",
+            column,
+            answer,
+            lambda row: Asked(_turns(row.get(column)), _values(field(row, answer)) if answer else None),
+        )
+
+    def read(row: Mapping[str, Any]) -> Asked:
+        turns = _turns(row.get(column))
+        if len(turns) < 2 or turns[-1]["role"] != "assistant":
+            raise ValueError(f"does not end with an answer of the assistant in {column!r}")
+        return Asked(turns[:-1], turns[-1]["content"])
+
+    return Form(f"chat {column!r}, right answer its last message", column, column, read)
+
+
+def _turns(value: Any) -> list[dict[str, Any]]:
+    """Chat messages, of OpenAI's form or ShareGPT's, as role and content."""
+    turns = []
+    for turn in value if isinstance(value, list) else []:
+        if not isinstance(turn, Mapping):
+            return []
+        role = turn.get("role", turn.get("from"))
+        turns.append({"role": ROLES.get(str(role), role), "content": turn.get("content", turn.get("value"))})
+    return turns
+
+
+def _choice(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Form | None:
+    """Multiple choice: the options in a column, or in a column each."""
+    column, singles = _named(known, OPTIONS), single_columns(known)
+    prompt, pick = _named(known, ("question", "question_stem", *PROMPTS)), spec.answer or _named(known, PICKS)
+    listed = column and any(isinstance(row.get(column), list | Mapping) for row in rows)
+    if not prompt or not pick or not (listed or singles):
+        return None
+
+    def options(row: Mapping[str, Any]) -> dict[str, Any]:
+        return labelled(row.get(column) if listed else [row.get(one) for one in singles])
+
+    picks = [(field(row, pick), options(row)) for row in rows if field(row, pick) not in (None, "")]
+    by_text = all(isinstance(right, str) and right in texts.values() for right, texts in picks)
+    first = int(bool(singles) and singles[0].endswith("1") and all(str(right) != "0" for right, _ in picks))
+
+    def read(row: Mapping[str, Any]) -> Asked:
+        texts, right, asked = options(row), field(row, pick), field(row, prompt)
+        if not texts:
+            raise ValueError(f"has no options in {column!r}")
+        label = label_of(right, texts, first, by_text)
+        shown = (f"{one}) {str(text).strip()}" for one, text in texts.items() if text not in (None, ""))
+        return Asked("\n".join([asked.strip(), *shown]) if isinstance(asked, str) and asked.strip() else asked, label)
+
+    where = repr(column) if listed else ", ".join(map(repr, singles))
+    return Form(f"question {prompt!r}, options {where}, right answer {pick!r}", prompt, pick, read, "choice")

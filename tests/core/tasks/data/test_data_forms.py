@@ -1,0 +1,285 @@
+"""Data sets in the forms that people have: which columns are what, and that the right answer is right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_files import SUMS, write
+
+from shoal.errors import UserError
+from shoal.tasks.data.task import data_task
+
+FORMS: list[tuple[str, dict[str, Any], str, str | list[str], str]] = [
+    ("qa", {"Question ": "1+1?", " Answer": "2"}, "1+1?", "2", "number"),
+    ("alpaca", {"instruction": "Add one", "input": "1", "output": "2"}, "Add one\n\n1", "2", "number"),
+    (
+        "openai",
+        {
+            "messages": [
+                {"role": "system", "content": "Be brief"},
+                {"role": "user", "content": "1+1?"},
+                {"role": "assistant", "content": "2"},
+            ]
+        },
+        "1+1?",
+        "2",
+        "number",
+    ),
+    (
+        "sharegpt",
+        {"conversations": [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "2"}]},
+        "1+1?",
+        "2",
+        "number",
+    ),
+    (
+        "verl",
+        {
+            "data_source": "x",
+            "prompt": [{"role": "user", "content": "1+1?"}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": "2"},
+            "extra_info": {"index": 1},
+        },
+        "1+1?",
+        "2",
+        "number",
+    ),
+    ("trl", {"prompt": [{"role": "user", "content": "1+1?"}], "solution": "$\\boxed{2}$"}, "1+1?", "2", "number"),
+    (
+        "trlpc",
+        {"prompt": [{"role": "user", "content": "1+1?"}], "completion": [{"role": "assistant", "content": "2"}]},
+        "1+1?",
+        "2",
+        "number",
+    ),
+    (
+        "mmlu",
+        {"question": "1+1?", "subject": "x", "choices": ["1", "2", "7000", "8000"], "answer": 1},
+        "1+1?\nA) 1\nB) 2\nC) 7000\nD) 8000",
+        "B",
+        "choice",
+    ),
+    (
+        "arc",
+        {
+            "id": "x",
+            "question": "1+1?",
+            "choices": {"text": ["a", "b", "c"], "label": ["A", "B", "C"]},
+            "answerKey": "B",
+        },
+        "1+1?\nA) a\nB) b\nC) c",
+        "B",
+        "choice",
+    ),
+    (
+        "medqa",
+        {"question": "1+1?", "answer": "b", "options": {"A": "a", "B": "b"}, "meta_info": "", "answer_idx": "B"},
+        "1+1?\nA) a\nB) b",
+        "B",
+        "choice",
+    ),
+    (
+        "abcd",
+        {"question": "1+1?", "A": "x", "B": "y", "C": "z", "D": "w", "answer": "C"},
+        "1+1?\nA) x\nB) y\nC) z\nD) w",
+        "C",
+        "choice",
+    ),
+    (
+        "opt1",
+        {"sentence": "", "question": "1+1?", "option1": "x", "option2": "y", "answer": "2"},
+        "1+1?\nA) x\nB) y",
+        "B",
+        "choice",
+    ),
+    (
+        "hella",
+        {"ctx": "He 1", "endings": ["a", "b", "c", "d"], "label": "3"},
+        "He 1\nA) a\nB) b\nC) c\nD) d",
+        "D",
+        "choice",
+    ),
+    (
+        "obqa",
+        {"question_stem": "1+1?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "A"},
+        "1+1?\nA) a\nB) b",
+        "A",
+        "choice",
+    ),
+    (
+        "aqua",
+        {"question": "1?", "options": ["A)1", "B)2", "C)3"], "rationale": "...", "correct": "C"},
+        "1?\nA) 1\nB) 2\nC) 3",
+        "C",
+        "choice",
+    ),
+    ("gsm8k", {"question": "1+1?", "answer": "1+1 = <<1+1=2>>\n#### 2"}, "1+1?", "2", "number"),
+    (
+        "math",
+        {"problem": "1+1?", "level": "Level 1", "type": "Algebra", "solution": "It is $\\boxed{2}$."},
+        "1+1?",
+        "2",
+        "number",
+    ),
+    (
+        "numina",
+        {"source": "x", "problem": "1+1?", "solution": "long", "answer": "\\frac{1}{3}"},
+        "1+1?",
+        "\\frac{1}{3}",
+        "number",
+    ),
+    (
+        "trivia",
+        {
+            "question": "Who 1?",
+            "answer": {"value": "Sinclair Lewis", "aliases": ["Lewis", "Harry Sinclair"], "type": "x"},
+        },
+        "Who 1?",
+        ["Sinclair Lewis", "Lewis", "Harry Sinclair"],
+        "text",
+    ),
+    (
+        "squad",
+        {"question": "Who 1?", "context": "ctx", "answers": {"text": ["Denver"], "answer_start": [1]}},
+        "ctx\n\nWho 1?",
+        "Denver",
+        "text",
+    ),
+    ("several", {"question": "Who 1?", "answers": ["a", "b"]}, "Who 1?", ["a", "b"], "text"),
+    ("bool", {"question": "Is 1 even?", "passage": "p", "answer": False}, "p\n\nIs 1 even?", "false", "text"),
+    ("two", {"frage": "1?", "loesung": "1"}, "1?", "1", "number"),
+    ("foo", {"foo": "1?", "bar": "1"}, "1?", "1", "number"),
+    ("evals", {"input": [{"role": "user", "content": "1?"}], "ideal": "1"}, "1?", "1", "number"),
+    ("qtext", {"question": "1?", "gold": 3.0}, "1?", "3", "number"),
+    ("mcqtext", {"question": "1?", "choices": ["red", "blue"], "answer": "blue"}, "1?\nA) red\nB) blue", "B", "choice"),
+    (
+        "winogrande",
+        {"sentence": "1 _?", "option1": "a", "option2": "b", "answer": "1"},
+        "1 _?\nA) a\nB) b",
+        "A",
+        "choice",
+    ),
+    (
+        "mmlupro",
+        {"question": "1?", "options": ["a", "b", "c"], "answer": "C", "answer_index": 2, "cot_content": ""},
+        "1?\nA) a\nB) b\nC) c",
+        "C",
+        "choice",
+    ),
+    ("piqa", {"goal": "1?", "sol1": "a", "sol2": "b", "label": 0}, "1?\nA) a\nB) b", "A", "choice"),
+]
+"""A name, a row, what is asked, what is right, and the kind of scoring."""
+
+
+@pytest.mark.parametrize(("name", "row", "asked", "right", "kind"), FORMS, ids=[form[0] for form in FORMS])
+def test_a_usual_form(tmp_path: Path, name: str, row: dict[str, Any], asked: str, right: Any, kind: str) -> None:
+    task = data_task(path=str(write(tmp_path / f"{name}.jsonl", [row])))
+    question = task.question(0, 0)
+    assert (question.prompt[-1].content, task.kind) == (asked, kind)
+    for one in right if isinstance(right, list) else [right]:
+        assert task.score(question.id, [one, f"The answer is {one}.", f"<answer>{one}</answer>", ""]) == [1, 1, 1, 0]
+
+
+def test_three_unknown_columns_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="it has foo, bar, baz: say --data"):
+        data_task(path=str(write(tmp_path / "x.jsonl", [{"foo": "1?", "bar": "1", "baz": "2"}])))
+
+
+def test_a_digit_among_options_is_a_number_and_not_a_text(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}?", "choices": ["1", "0"], "answer": n % 2} for n in range(4)]
+    task = data_task(path=str(write(tmp_path / "x.jsonl", rows)))
+    assert {task.question(seed, 0).text[0]: task.answer(task.question(seed, 0).id) for seed in range(40)} == {
+        **{"0": "A", "1": "B"},
+        **{"2": "A", "3": "B"},
+    }
+
+
+def test_a_row_with_a_right_answer_that_is_no_option_is_left_out(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}?", "choices": ["a", "b"], "answer": "A"} for n in range(20)]
+    task = data_task(path=str(write(tmp_path / "x.jsonl", [*rows, {**rows[0], "answer": "F"}])))
+    assert (task.info.train, task.info.skipped) == (20, 1)
+    assert "row 21 of x.jsonl has the right answer 'F', which is none of its options A, B" in task.info.first
+
+
+@pytest.mark.parametrize(
+    ("odd", "usual", "kind"), [("3100 cm", "{}00", "number"), ("2", "B", "choice"), ("none", "{}", "number")]
+)
+def test_one_odd_row_is_named_and_changes_no_other(tmp_path: Path, odd: str, usual: str, kind: str) -> None:
+    rows = [{"question": f"{n}?", "answer": usual.format(n)} for n in range(1, 31)]
+    task = data_task(path=str(write(tmp_path / "x.jsonl", [*rows, {"question": "odd?", "answer": odd}])))
+    assert (task.kind, task.info.odd_count, task.info.odd) == (kind, 1, [f"row 31 of x.jsonl: {odd!r}"])
+    for seed in range(60):
+        question = task.question(seed, 0)
+        assert task.score(question.id, [f"The answer is {task.answer(question.id)}."]) == [1.0]
+
+
+def test_rows_that_contradict_each_other_are_left_out_or_both_right(tmp_path: Path) -> None:
+    rows = [*SUMS, {"prompt": "3 + 3 =", "answer": "9"}, SUMS[0]]
+    path = str(write(tmp_path / "x.jsonl", rows))
+    task = data_task(path=path)
+    assert (task.info.train, task.info.duplicates, task.info.conflict_count, task.info.skipped) == (100, 1, 2, 2)
+    assert "rows 34, 101 ask the same and have different right answers" in task.info.first
+    both = data_task(path=path, conflicts="both_right")
+    assert (both.info.train, both.info.skipped) == (101, 0)
+    [asked] = {both.question(seed, 0).id for seed in range(2000) if both.question(seed, 0).text == "3 + 3 ="} and [
+        next(both.question(seed, 0).id for seed in range(2000) if both.question(seed, 0).text == "3 + 3 =")
+    ]
+    assert both.score(asked, ["6", "9", "7"]) == [1.0, 1.0, 0.0]
+
+
+def test_the_content_is_the_same_in_every_file(tmp_path: Path) -> None:
+    """Also where a number is 5.0 in one of them and 5 in another."""
+    import openpyxl
+    import pyarrow
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    rows = [{"question": f"Wie gro\u00df ist {n}, {n}?", "answer": n / 10} for n in range(1, 31)]
+    text = "\n".join(f'"{row["question"]}",{row["answer"]}' for row in rows)
+    files = {
+        "utf8.csv": f"\ufeffquestion,answer\n{text}".encode(),
+        "cp1252.csv": f"question, answer\r\n{text}".encode("cp1252"),
+        "utf16.txt": ("question\tanswer\n" + text.replace('",', '"\t')).encode("utf-16"),
+        "semicolon.csv": ("sep=;\nquestion;answer\n" + text.replace('",', '";')).encode(),
+        "array.json": json.dumps(rows).encode(),
+        "columns.json": json.dumps({name: [row[name] for row in rows] for name in rows[0]}).encode(),
+        "lines.json": "".join(json.dumps(row) + "\n" for row in rows).encode(),
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    table = pyarrow.table({"question": [row["question"] for row in rows], "answer": [row["answer"] for row in rows]})
+    single = table.set_column(1, "answer", pyarrow.array([row["answer"] for row in rows], pyarrow.float32()))
+    pyarrow.parquet.write_table(table, tmp_path / "double.parquet")
+    pyarrow.parquet.write_table(single, tmp_path / "single.parquet")
+    pyarrow.feather.write_feather(table, tmp_path / "table.arrow", compression="uncompressed")
+    with pyarrow.CompressedOutputStream(str(tmp_path / "packed.csv.zst"), "zstd") as packed:
+        packed.write(files["utf8.csv"])
+    with pyarrow.CompressedOutputStream(str(tmp_path / "packed.jsonl.gz"), "gzip") as packed:
+        packed.write(files["lines.json"])
+    book = openpyxl.Workbook()
+    book.active.append(["question", "answer"])
+    for row in rows:
+        book.active.append([row["question"], row["answer"]])
+    book.save(tmp_path / "book.xlsx")
+    found = {path.name: data_task(path=str(path)).info for path in sorted(tmp_path.iterdir()) if path.is_file()}
+    assert len({info.content for info in found.values()}) == 1, {name: info.how for name, info in found.items()}
+    assert (len(found), found["cp1252.csv"].how) == (13, "cp1252")
+
+
+def test_a_decimal_comma_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("question;answer\n" + "".join(f"{n} halves?;{n // 2},{n % 2 * 5}\n" for n in range(20)))
+    task = data_task(path=str(path))
+    assert (task.kind, task.info.comma) == ("number", True)
+    question = next(task.question(seed, 0) for seed in range(200) if task.question(seed, 0).text == "3 halves?")
+    assert task.score(question.id, ["1,5", "1.5", "It is 1,5.", "15", "1"]) == [1, 1, 1, 0, 0]
+    assert data_task(path=str(path), decimal="point").kind == "text"
+
+
+def test_a_table_without_names_of_columns_is_questions_and_answers(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("".join(f"{n} + 1?,{n + 1}\n" for n in range(20)))
+    assert data_task(path=str(tmp_path / "x.csv")).info.train == 20
