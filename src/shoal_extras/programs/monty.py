@@ -26,7 +26,9 @@ from shoal.tasks.task import Failed, NoVerdict
 from shoal_extras.programs.rewrite import checked, counted, defined, secret
 
 STEPS: Final = 300_000
-"""Turns of loops and calls of functions, of a program with its tests. One of HumanEval's right answers needs more."""
+"""Turns of loops and calls of functions, of a program with its tests, unless the right answer needs many."""
+MOST_COUNTED: Final = 10_000_000
+"""Steps of a right answer that are counted."""
 MEMORY: Final = 64 * 2**20
 """Bytes."""
 OUTPUT: Final = 2**16
@@ -37,7 +39,7 @@ SECONDS = 10.0
 """By the clock, for the program and for each test. STEPS take about a tenth of a second."""
 MOST_CHARACTERS: Final = 20_000
 """Of a program with what stands before it."""
-RULES_VERSION: Final = 3
+RULES_VERSION: Final = 4
 """Another one whenever a program may get another verdict."""
 
 _TOO_MUCH: Final = 10**15
@@ -53,7 +55,7 @@ _SAVED: Final = (
 )
 """Builtins that a test may call."""
 _BEFORE: Final = f"""
-{_TICK}_left = {STEPS}
+{_TICK}_name = "builtins"
 def {_TICK}():
     global {_TICK}_left
     {_TICK}_left -= 1
@@ -100,9 +102,19 @@ def load() -> str:
     return f"monty {importlib.metadata.version('pydantic-monty')}+{RULES_VERSION}"
 
 
-def run(program: str, tests: Sequence[str], setup: str = "") -> int:
+def run(program: str, tests: Sequence[str], setup: str = "", steps: int = STEPS) -> int:
     """How many of `tests` a program passes. `setup`: what stands before the program, for tests to call. Raises `Failed`
     and `NoVerdict`."""
+    return _run(program, tests, setup, steps)[0]
+
+
+def steps_of(program: str, tests: Sequence[str], setup: str = "") -> int:
+    """The steps that a program takes with all its tests. Raises as `run`."""
+    return _run(program, tests, setup, MOST_COUNTED)[1]
+
+
+def _run(program: str, tests: Sequence[str], setup: str, steps: int) -> tuple[int, int]:
+    """The tests that are passed, and the steps that were taken."""
     if len(program) > MOST_CHARACTERS:
         raise Failed("too long")
     import pydantic_monty
@@ -117,7 +129,7 @@ def run(program: str, tests: Sequence[str], setup: str = "") -> int:
     passed = 0
     try:
         with _sandbox().checkout(limits=limits, os_policy=policy, assert_message_annotations=False) as session:
-            session.feed_run(_BEFORE)
+            session.feed_run(f"{_TICK}_left = {steps}\n{_BEFORE}")
             saved = {*_SAVED, *_set_up(session, setup)}
             try:
                 session.feed_run(f"{ready}\nNone" if ready else f"raise ValueError\n{program}", print_callback=printed)
@@ -133,11 +145,12 @@ def run(program: str, tests: Sequence[str], setup: str = "") -> int:
                     passed += 1
                 except pydantic_monty.MontyRuntimeError as error:
                     _judge(error, program)
+            left = session.feed_run(f"{_TICK}_left")
     except pydantic_monty.MontySyntaxError as error:
         raise (NoVerdict("unsupported", str(error)) if missing(str(error), "") else Failed("no program")) from None
     except pydantic_monty.MontyCrashedError as error:
         raise NoVerdict("timeout" if error.timed_out else "crash") from None
-    return passed
+    return passed, steps - int(left)
 
 
 def _set_up(session: Any, setup: str) -> set[str]:

@@ -9,20 +9,27 @@ of the data covers the tests.
 
 import ast
 import re
+import textwrap
 from collections.abc import Collection, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
 
+from shoal.answers.place import spoken
 from shoal.tasks.data.rows import Asked, Form
-from shoal.tasks.task import Failed
-from shoal_extras.programs.monty import MOST_CHARACTERS, load, run
+from shoal.tasks.task import Failed, NoVerdict
+from shoal_extras.programs.monty import MOST_CHARACTERS, STEPS, load, run, steps_of
 from shoal_extras.programs.rewrite import bound
 
 HUMAN_EVAL: Final = ("prompt", "canonical_solution", "entry_point", "test")
 MBPP: Final = ("code", "test_list")
 """Columns by which a schema is known. MBPP's `text` is `prompt` in its sanitised version."""
+LANGUAGES: Final = ("", "python", "python3", "py", "py3")
+"""Marks of a block of Python."""
+TIMES: Final = 10
+"""An answer may take this many times the steps of the right one, where that is more than usual."""
+MOST_STEPS: Final = 5_000_000
 TESTS: Final = 100
 """Of a problem of MBPP's, at most."""
 
@@ -98,7 +105,25 @@ def problem_of(schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, Pr
 
 def passed_share(problem: Problem, said: str) -> float:
     """The share of the tests that an answer passes. Raises `Failed` or `NoVerdict`."""
-    return run(program_of(problem, said), problem.tests, setup_of(problem)) / len(problem.tests)
+    program, setup = program_of(problem, said), setup_of(problem)
+    try:
+        passed = run(program, problem.tests, setup)
+    except Failed as failed:
+        limit = _reference_limit(problem) if failed.reason == "steps" else 0
+        if limit <= STEPS:
+            raise
+        passed = run(program, problem.tests, setup, limit)
+    return passed / len(problem.tests)
+
+
+@lru_cache(maxsize=256)
+def _reference_limit(problem: Problem) -> int:
+    """Steps that an answer may take where the right one needs many; 0 if that cannot be told."""
+    try:
+        solution = problem.solution if problem.entry else f"{problem.before}\n{problem.solution}"
+        return min(MOST_STEPS, TIMES * steps_of(solution, problem.tests, setup_of(problem)))
+    except (Failed, NoVerdict):
+        return 0
 
 
 def setup_of(problem: Problem) -> str:
@@ -112,16 +137,24 @@ def setup_of(problem: Problem) -> str:
 
 
 def program_of(problem: Problem, said: str) -> str:
-    """The program of an answer: its first block of code, or all of it, behind what stands before it. Raises `Failed`
-    for an empty one."""
-    block = _BLOCK.search(said)
-    code = block[1] if block else said
+    """The program of an answer, behind what stands before it: its last block of Python that defines what is asked,
+    otherwise its last block, or all of it. Raises `Failed` for an empty one."""
+    asked = {problem.entry} if problem.entry else _defines(problem.solution)
+    said = spoken(said)
+    blocks = [(block[1].strip().lower(), textwrap.dedent(block[2])) for block in _BLOCK.finditer(said)]
+    programs = [code for language, code in blocks if language in LANGUAGES] or [code for _, code in blocks]
+    code = next((one for one in reversed(programs) if asked & _defines(one)), programs[-1] if programs else said)
     if not code.strip():
         raise Failed("no program")
-    if not problem.entry or re.search(rf"^(async )?def {problem.entry}\b|^{problem.entry}\s*=", code, re.MULTILINE):
+    if not problem.entry or problem.entry in _defines(code):
         return f"{_closed(problem.before)}\n{code}"
-    body = code if code[0].isspace() or block else f"    {code}"  # an answer loses the space around it
+    body = code if code[0].isspace() or blocks else f"    {code}"  # an answer loses the space around it
     return f"{problem.before.rstrip()}\n{body}"
+
+
+def _defines(code: str) -> set[str]:
+    """The names that a program defines at its beginning of lines; it may be broken."""
+    return {one or other for one, other in _DEFINED.findall(code)}
 
 
 def _parsed(program: str) -> ast.Module | None:
@@ -153,6 +186,7 @@ def _texts(row: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-_BLOCK: Final = re.compile(r"```[^\n`]{0,32}\n(.*?)(?:\n[ \t]{0,32}```|\Z)", re.DOTALL)
+_BLOCK: Final = re.compile(r"^[ \t]{0,32}```([^\n`]{0,32})\n(.*?)(?:\n[ \t]{0,32}```|\Z)", re.DOTALL | re.MULTILINE)
 """What stands between marks of code; the last one may be missing."""
+_DEFINED: Final = re.compile(r"^(?:(?:async )?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", re.MULTILINE)
 _decoder = msgspec.json.Decoder(Problem)  # made now: within the guard no annotation can be evaluated

@@ -191,8 +191,8 @@ _BLOCKS: Final = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFu
 
 
 def counted(program: str, tick: str) -> str:
-    """`program` with a call of `tick`, which returns true, at each step. Raises `ValueError` for one that cannot be
-    read or written here."""
+    """`program` with a call of `tick`, which returns true, at each step, and TICK_name in place of `__name__`. Raises
+    `ValueError` for one that cannot be read or written here."""
     try:
         tree = ast.parse(program)
         for node in list(ast.walk(tree)):
@@ -211,3 +211,5 @@ def _count(node: ast.AST, tick: str) -> None:
         node.ifs.insert(0, call)
     elif isinstance(node, ast.Lambda):
         node.body = ast.BoolOp(ast.And(), [call, node.body])
+    elif isinstance(node, ast.Name) and node.id == "__name__":  # which the interpreter keeps at "__main__"
+        node.id = f"{tick}_name"
