@@ -7,8 +7,7 @@ import contextlib
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from shoal.config.load import merged
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.display.answers import print_answers
-from shoal.errors import UserError, nearest
+from shoal.errors import UserError
 from shoal.export.story import source_of_export
 from shoal.policy.named import check_exists
 from shoal.rollout import Completion, FinishReason, Message, Question, QuestionId, seed_of
@@ -46,16 +45,6 @@ PLAIN = Question(QuestionId("ask", "1", "", 0, 0), (Message("user", ""),))
 """What is asked where no task gives it a form."""
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A model that is asked."""
-
-    label: str
-    source: str
-    optional: bool = False
-    """Whether the others are asked without it if it cannot be loaded."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     models = "a run's folder, short name, name on the Hub, model folder, GGUF file, endpoint or guppy"
     parser.add_argument("model", metavar="MODEL", help=models)
@@ -65,9 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     temperature = "0: the most likely tokens (default: 0 for one answer, for several the file's or 1)"
     parser.add_argument("--temperature", type=float, metavar="X", help=temperature)
     parser.add_argument("--config", type=Path, metavar="FILE", help="form and settings (default: those of the run)")
-    parser.add_argument(
-        "--task", dest="form", metavar="NAME", help="the form of this task of the file (default: of the first)"
-    )
     add_allow_code(parser)
     decoding = ("max_completion_length", "top_p", "device", "dtype", "engine")
     defaults = {"policy.max_completion_length": f"the file's or {LENGTH}"}
@@ -80,16 +66,14 @@ def command(args: argparse.Namespace) -> int:
         raise UserError("--num is at least 1, and --temperature at least 0")
     for name in (args.model, *args.beside):
         check_exists(name)
-    config, contenders, file = _settings(args)
-    if args.form and not file:
-        raise UserError("--task chooses a task of --config FILE, or of a run")
+    config, models, file = _settings(args)
     temperature = args.temperature
     if temperature is None:
         temperature = 0.0 if args.num == 1 else config.policy.temperature
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    form = form_of(config, args.form) if file else PLAIN
-    notes.print(Text(f"loading {' and '.join(printable(contender.label) for contender in contenders)}", "dim"))
-    policies = _load(contenders, config, temperature, lambda text: notes.print(Text(printable(text), "dim")))
+    form = form_of(config) if file else PLAIN
+    notes.print(Text(f"loading {' and '.join(map(printable, models))}", "dim"))
+    policies = _load(models, config, temperature)
     console = Console(highlight=False)
     asked = itertools.count(1)
 
@@ -126,67 +110,55 @@ def command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(args: argparse.Namespace) -> tuple[Config, list[Contender], Path | None]:
-    """The settings, the models, and the file that the settings are from. Raises `UserError`."""
+def _settings(args: argparse.Namespace) -> tuple[Config, dict[str, str], Path | None]:
+    """The settings, what is loaded of each model by its label, and the file that the settings are from. Raises
+    `UserError`."""
     run = Path(args.model)
     own = run / CONFIG
     file: Path | None = args.config or (own if own.is_file() else None)
     given = given_settings(args)
     if own.is_file():
         best = source_of_export(args.model)
-        contenders = [Contender(f"{best.node} after round {best.round}", best.model)]
+        models = {f"{best.node} after round {best.round}": best.model}
         of_run = config_of(own, {}, args.allow_code, FROM_FILE)
         if (began := of_run.node_models.get(best.node, of_run.policy.model[0])) in of_run.local_models:
-            contenders.append(Contender(f"{began}, from which it began", began, optional=True))
+            models[f"{began}, from which it began"] = began
     else:
-        contenders = [Contender(args.model, args.model)]
-    contenders += [Contender(name, name) for name in args.beside]
-    models = {"policy": {"model": [contender.source for contender in contenders]}}
-    config = config_of(file, merged(given, models), args.allow_code, FROM_FILE).resolved()
+        models = {args.model: args.model}
+    models |= {name: name for name in args.beside}
+    asked = {"policy": {"model": list(models.values())}}
+    config = config_of(file, merged(given, asked), args.allow_code, FROM_FILE).resolved()
     if not file and "max_completion_length" not in given.get("policy", {}):
         config.policy.max_completion_length = LENGTH
-    return config, contenders, file
+    return config, models, file
 
 
-def _load(
-    contenders: Sequence[Contender], config: Config, temperature: float, say: Callable[[str], None]
-) -> dict[str, Any]:
-    """The contenders' policies by their labels. `say`: hears of an optional one that cannot be loaded. Raises
-    `UserError`."""
+def _load(models: Mapping[str, str], config: Config, temperature: float) -> dict[str, Any]:
+    """The models' policies by their labels. Raises `UserError`."""
     from shoal.policy.decoders.base import Sampling  # torch, only now
     from shoal.policy.fetch import resolve
     from shoal.runs.models import build_policy
 
     policies: dict[str, Any] = {}
-    for contender in contenders:
-        source = contender.source
-        try:
-            policy: Any = build_policy(config, source if is_endpoint(source) else resolve(source))
-        except UserError as error:
-            if not contender.optional:
-                raise
-            say(f"without {contender.label}: {error}")
-            continue
-        policy.sampling = Sampling(temperature, config.policy.top_p, int(config.policy.max_completion_length))
-        policies[contender.label] = policy
+    for label, source in models.items():
+        policies[label] = build_policy(config, source if is_endpoint(source) else resolve(source))
+        policies[label].sampling = Sampling(temperature, config.policy.top_p, int(config.policy.max_completion_length))
     return policies
 
 
-def form_of(config: Config, task: str | None) -> Question:
-    """A question of the task that is called so, or of the first: what is asked has its system prompt and examples.
-
-    Raises `UserError` if there is no such task."""
+def form_of(config: Config) -> Question:
+    """A question of the first task: what is asked has its system prompt and examples. Raises `UserError` for an
+    environment."""
     from shoal.tasks import Tasks  # takes a second
     from shoal.tasks.suites import specs_of
 
-    specs = {spec.name: spec for spec in reversed(specs_of(config.tasks))}
-    name = task or list(specs)[-1]
-    if name not in specs:
-        raise UserError(f"there is no task {task!r}; {nearest(name, specs)}")
-    only = config.tasks.model_copy(update={"sources": [specs[name]]})
+    first = specs_of(config.tasks)[0]
+    only = config.tasks.model_copy(update={"sources": [first]})
     [question] = Tasks(only).draw(1, "ask")
     if question.turns > 1:
-        raise UserError(f"task {name!r} answers back, and `shoal ask` holds no conversations: `shoal watch` shows them")
+        raise UserError(
+            f"task {first.name!r} answers back, and `shoal ask` holds no conversations: `shoal watch` shows them"
+        )
     return question
 
 

@@ -54,21 +54,6 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{action.option_strings[0]} {self._format_args(action, action.dest)}"
 
 
-ELSEWHERE = {
-    "--lr": "--learning-rate",
-    "--steps": "--rounds",
-    "--max-steps": "--rounds",
-    "--dataset": "--data",
-    "--dataset-name": "--data",
-    "--model-name-or-path": "--model",
-    "--output-dir": "--out",
-    "--group-size": "--num-generations",
-    "--max-tokens": "--max-completion-length",
-    "--max-new-tokens": "--max-completion-length",
-}
-"""What other programs call a flag."""
-
-
 class Parser(argparse.ArgumentParser):
     """An argument parser that says in one line what is wrong and what would be right."""
 
@@ -95,9 +80,7 @@ class Parser(argparse.ArgumentParser):
             unknown = []
         if unknown:
             known = [flag for parser in (self, chosen) for flag in parser._option_string_actions]
-            flag = unknown[0].partition("=")[0]
-            usual = [ELSEWHERE[flag]] if ELSEWHERE.get(flag) in known else []
-            near = usual or difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1, cutoff=0.5)
             chosen.error(f"unknown argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
         return args
 
@@ -136,7 +119,7 @@ def add_settings(
     fields = dict(settings_of(Config))
     short = short_names(list(fields)) | (dict(names) if names else {})
     chosen = [n for n in fields if n not in NOT_FLAGS and not n.startswith(without) and (not only or n in only)]
-    texts = defaults or {}
+    defaults = defaults or {}
     groups: dict[str, Any] = {}
 
     def group(title: str, meaning: str | None = None) -> Any:
@@ -154,11 +137,9 @@ def add_settings(
             action="append" if get_origin(field.annotation) is list else "store",
             default=argparse.SUPPRESS,
             metavar=_metavar(field),
-            help=_help(field, (defaults or {}).get(name), brief=not only)
-            if only or name in common
-            else argparse.SUPPRESS,
+            help=_help(field, defaults.get(name), brief=not only) if only or name in common else argparse.SUPPRESS,
         )
-        action.whole_help = _help(field, texts.get(name))
+        action.whole_help = _help(field, defaults.get(name))
     if not only:
         parser.add_argument("--help-all", action=HelpAll, nargs=0, help="show every setting")
 

@@ -48,6 +48,6 @@ def command(args: argparse.Namespace) -> int:
     else:
         given = merged(given, {"round": {"nodes": 1}})
         config = config_of(args.config, given, args.allow_code, below={"rounds": ENDLESS})
-    from shoal.cli.session import Options, run_session
+    from shoal.cli.session import run_session
 
-    return run_session(config, Options(args.out, args.resume, args.quiet), joins=True)
+    return run_session(config, args.out, args.resume, args.quiet, joins=True)

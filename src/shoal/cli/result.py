@@ -25,10 +25,8 @@ LABEL = 17
 """Columns before a figure."""
 
 
-def print_result(
-    console: Console, outcome: Outcome, config: Config, command: str, quiet: bool, question: str = ""
-) -> None:
-    """What the run gave (a mean over its nodes), where it is, and what to do next. `question`: to ask its model."""
+def print_result(console: Console, outcome: Outcome, config: Config, command: str, quiet: bool) -> None:
+    """What the run gave (a mean over its nodes), where it is, and what to do next."""
     folder, rows = outcome.folder, run_metrics(outcome.folder)
 
     def say(text: str) -> None:
@@ -63,9 +61,8 @@ def print_result(
         steps = {}
         if model:
             of_config = shlex.quote(str(folder / CONFIG))
-            asked = f" {shlex.quote(question)}" if question else ""
             if not any(pair.after.conversation for pair in kept):  # it asks once
-                steps[f"shoal ask {run}{asked}{allow_code}"] = "ask the model, beside the one from which it began"
+                steps[f"shoal ask {run}{allow_code}"] = "ask the model, beside the one from which it began"
             if any(row.get("eval/pass@1") is not None for row in rows):
                 steps[f"shoal eval {shlex.quote(str(model))} --config {of_config}{allow_code}"] = "measure it"
             else:  # nothing tells which answers are right

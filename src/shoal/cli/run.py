@@ -43,9 +43,9 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     given = given_settings(args)
     config = resumed(args, given) if args.resume else config_of(args.config, given, args.allow_code)
-    from shoal.cli.session import Options, run_session
+    from shoal.cli.session import run_session
 
-    return run_session(config, Options(args.out, args.resume, args.quiet))
+    return run_session(config, args.out, args.resume, args.quiet)
 
 
 def resumed(args: argparse.Namespace, given: dict[str, Any], network: bool = False) -> Config:

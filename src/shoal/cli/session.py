@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,26 +20,16 @@ from shoal.parallel.ranks import joined
 from shoal.runs.watcher import Watcher
 
 
-@dataclass(frozen=True)
-class Options:
-    """What of a run is not a setting: its folder, and what is shown."""
-
-    out: Path | None = None
-    """The folder of a new run (default: runs/DATE-TIME)."""
-    resume: Path | None = None
-    """The folder of a run to go on with."""
-    quiet: bool = False
-    question: str = ""
-    """What to ask the model in the end."""
-
-
-def run_session(config: Config, options: Options, joins: bool = False) -> int:
-    """`shoal run`, or `shoal join` if the node `joins` a swarm of many machines. Returns the exit code: 0, or 130 if it
-    was stopped before its last round."""
+def run_session(
+    config: Config, out: Path | None = None, resume: Path | None = None, quiet: bool = False, joins: bool = False
+) -> int:
+    """`shoal run`, or `shoal join` if the node `joins` a swarm of many machines. `out`: the folder of a new run
+    (default: runs/DATE-TIME); `resume`: that of a run to go on with. Returns the exit code: 0, or 130 if it was stopped
+    before its last round."""
     from shoal.identity.keys import Identity, identity_path
     from shoal.policy.named import check_exists
 
-    if not options.resume:
+    if not resume:
         for model in config.local_models:
             check_exists(model)
     from shoal.runs.session import execute, follow, ready  # torch, only now
@@ -55,15 +44,14 @@ def run_session(config: Config, options: Options, joins: bool = False) -> int:
         identity = Identity.load_or_create(identity_path()) if joins else None
 
         def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Watcher:
-            quiet = options.quiet
             watchers.append(
                 QuietDisplay(Console(stderr=True)) if quiet else make_display(console, config.rounds, names, rows)
             )
             return watchers[0]
 
         with _stoppable(watchers) as stop:
-            outcome = execute(config, options.out, options.resume, identity, watch, stop, ranks)
-        print_result(console, outcome, config, "join" if joins else "run", options.quiet, options.question)
+            outcome = execute(config, out, resume, identity, watch, stop, ranks)
+        print_result(console, outcome, config, "join" if joins else "run", quiet)
     return 0 if outcome.finished else 130
 
 

@@ -14,13 +14,11 @@ from rich.text import Text
 
 from shoal.config.display_name import harmless, isolated
 from shoal.errors import UserError
-from shoal.runs.folder import METRICS, STATUS, read_warnings, run_metrics
+from shoal.runs.folder import STATUS, read_warnings
 from shoal.runs.swarm_status import STALE, all_refused, read_status, reasons, size
-from shoal.runs.tables import read_makers
 from shoal.untrusted import json_safe, printable
 
-HELP = """Shows the state of a node of `shoal join`: its peers, the traffic, what was refused and why, and what the
-swarm gave.
+HELP = """Shows the state of a node of `shoal join`: its peers, the traffic, and what was refused and why.
 
   shoal status                  the node that runs in this folder
   shoal status runs/one --json"""
@@ -38,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     folder = args.folder or newest()
     status = read_status(folder)
-    status["gained"] = gained(folder, status["name"])
     status["warnings"] = read_warnings(folder)
     if args.json:
         print(json.dumps(json_safe({"folder": str(folder), **status})))
@@ -57,24 +54,10 @@ def newest() -> Path:
     return max(found, key=lambda path: path.lstat().st_mtime).parent
 
 
-def gained(folder: Path, node: str) -> dict[str, Any]:
-    """What the swarm gave `node`: the mean share of its gradient from others, in all and by peer, over how many rounds
-    in which it learned, and how its held-out pass@1 moved."""
-    rows = run_metrics(folder) if (folder / METRICS).exists() else []
-    shares = [row["gradient/peers"] for row in rows if row.get("gradient/peers") is not None]
-    held_out = [row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None]
-    return {
-        "rounds": len(shares),
-        "peers": sum(shares) / len(shares) if shares else None,
-        "by_peer": {maker: share for maker, _, share in read_makers(folder, node)[1] if share},
-        "held_out": [held_out[0], held_out[-1]] if held_out else [],
-    }
-
-
 def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     """The whole report. Texts in it cannot steer the terminal."""
     head = Table.grid(padding=(0, 2))
-    age, at, got, admission = now - status["time"], shlex.quote(str(folder)), status["gained"], status["admission"]
+    age, at, admission = now - status["time"], shlex.quote(str(folder)), status["admission"]
     ended = status.get("ended", False)
     if ended:
         state = f"ended {duration(age)} ago; all below is its last state"
@@ -103,10 +86,6 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         if status["faults"]
         else "",
         "refused": reasons(all_refused(status)) or "nothing",
-        "gradient": ""
-        if got["peers"] is None
-        else f"{got['peers']:.0%} from other nodes, mean over {got['rounds']} rounds with an update",
-        "held-out": "pass@1 {:.3f} -> {:.3f}".format(*got["held_out"]) if got["held_out"] else "",
     }
     warnings = [("warning", warning) for warning in status["warnings"]]
     gone = ended or age > STALE
@@ -114,27 +93,25 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     for name, text in [*rows.items(), *warnings, ("next", step)]:
         if text:
             head.add_row(Text(name, "dim"), Text(text if name == "called" else printable(text, MAX_TEXT)))
-    return Group(head, Text(), peers(admission["peers"], got["by_peer"], now))
+    return Group(head, Text(), peers(admission["peers"], now))
 
 
 def _flow(flow: Mapping[str, Any]) -> str:
     return f"{flow['messages']} ({size(flow['bytes'])}); {flow['overflow']} replaced by newer ones"
 
 
-def peers(known: Sequence[Mapping[str, Any]], shares: Mapping[str, float], now: float) -> Table:
-    """A row for each peer: what it sent, its share of the gradient, and what it calls itself."""
+def peers(known: Sequence[Mapping[str, Any]], now: float) -> Table:
+    """A row for each peer: what it sent, and what it calls itself."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("peer", "admitted", "gradient", "weight", "last"):
+    for name in ("peer", "admitted", "weight", "last"):
         table.add_column(name, justify="left" if name == "peer" else "right", no_wrap=True)
     table.add_column("refused")
     table.add_column("called")  # the last one: a name may go from right to left
     for peer in known[:MAX_PEERS]:
         muted = f"muted for {duration(peer['muted'])}; " if peer["muted"] else ""
-        share = shares.get(peer["name"], 0.0)
         table.add_row(
             Text(printable(peer["name"], MAX_TEXT)),
             str(peer["admitted"]),
-            f"{share:.1%}" if share else "",
             f"{peer['weight']:.2f}",
             duration(now - peer["last"]),
             Text(printable(muted + reasons(peer["refused"]), MAX_TEXT)),

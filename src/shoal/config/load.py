@@ -21,8 +21,6 @@ SHOWN: Final = 120
 """Characters of a value that a message shows."""
 RESUMABLE: Final = {"rounds", "threads", "checkpoint_every", "report_to"}
 """Settings that a resumed run may change."""
-WENT: Final[tuple[tuple[str, str, Any], ...]] = (("tasks", "stages", []), ("experiment", "proposers", 0))
-"""What the file of each run said before these settings went: it can be resumed."""
 COMMAND_LINE: Final = "the command line"
 """A source of settings. A message about it names flags."""
 KINDS = {"int", "float", "bool"}
@@ -32,15 +30,11 @@ KINDS = {"int", "float", "bool"}
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, not yet checked. Raises `UserError` if it cannot be read."""
     try:
-        settings = parse_toml(read_regular(path, MOST_BYTES))
+        return parse_toml(read_regular(path, MOST_BYTES))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise UserError(f"{path} is not TOML as shoal reads it: {error}") from error
-    for section, name, value in WENT:
-        if isinstance(there := settings.get(section), dict) and there.get(name) == value:
-            del there[name]
-    return settings
 
 
 def make_config(

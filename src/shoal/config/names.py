@@ -34,12 +34,6 @@ def short_names(names: list[str]) -> dict[str, str]:
     return {name: leaf for name, leaf in short.items() if name in SHORT or leaves[leaf] == 1}
 
 
-def flag_of(name: str) -> str:
-    """The flag of a setting by its dotted name, `--nodes` for `round.nodes`."""
-    short = short_names([setting for setting, _ in settings_of(Config)])
-    return "--" + short.get(name, name).replace("_", "-")
-
-
 def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments as nested settings: short names, and sections as dictionaries.
 

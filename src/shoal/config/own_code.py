@@ -114,8 +114,10 @@ def is_own(setting: str) -> bool:
     return ":" in setting.partition("(")[0]
 
 
-def make_named(setting: str, what: str, kind: type[Part], known: Mapping[str, str], group: str) -> Part:
-    """The part that `setting` names, as `find` does. Parameters may follow the name.
+def make_named(
+    setting: str, what: str, kind: type[Part], known: Mapping[str, str], group: str, *arguments: Any
+) -> Part:
+    """The part that `setting` names, as `find` does, called with `arguments`. Parameters may follow the name.
 
         make_named("gspo(epsilon=1e-3)", "loss", Loss, LOSSES, "shoal.losses")
 
@@ -130,7 +132,7 @@ def make_named(setting: str, what: str, kind: type[Part], known: Mapping[str, st
         parameters = parse_toml(f"parameters = {{ {written or ''} }}".encode())["parameters"]
     except ValueError as error:
         raise UserError(f"{what} {setting!r}: write its parameters as {name}(parameter=0.5, other=true)") from error
-    return _made(make, setting, what, kind, **parameters)
+    return _made(make, setting, what, kind, *arguments, **parameters)
 
 
 def _made(make: Any, setting: str, what: str, kind: type[Part], *arguments: Any, **parameters: Any) -> Part:

@@ -11,8 +11,6 @@ from pydantic.fields import FieldInfo
 from shoal.config.display_name import fault
 from shoal.config.own_code import is_own
 
-TRANSPORTS: Final = ("zenoh", "folder", "memory")
-"""Beside those of one's own."""
 SELECTIONS: Final = ("fair", "trusting")
 """Beside those of one's own."""
 
@@ -32,13 +30,6 @@ def settings_of(section: type[BaseModel], prefix: str = "") -> list[tuple[str, F
         else:
             found.append((prefix + name, field))
     return found
-
-
-def _one_of(names: tuple[str, ...], name: str) -> str:
-    """`name`, if it is one of these or module:attribute."""
-    if name not in names and not is_own(name):
-        raise ValueError(f"choose from {', '.join(names)} and module:attribute")
-    return name
 
 
 class RoundConfig(Section):
@@ -81,11 +72,6 @@ class NetworkConfig(Section):
     """What people see beside the name of this node's key, such as the name of its owner. It proves nothing: anybody may
     choose any name. Up to 32 letters of one script, digits, spaces, dots, -, _ and '."""
 
-    @field_validator("transport")
-    @classmethod
-    def _check_transport(cls, name: str) -> str:
-        return _one_of(TRANSPORTS, name)
-
     @field_validator("display_name")
     @classmethod
     def _check_display_name(cls, name: str) -> str:
@@ -110,7 +96,9 @@ class SelectionConfig(Section):
     @field_validator("rule")
     @classmethod
     def _check_rule(cls, name: str) -> str:
-        return _one_of(SELECTIONS, name)
+        if name not in SELECTIONS and not is_own(name):
+            raise ValueError(f"choose from {', '.join(SELECTIONS)} and module:attribute")
+        return name
 
 
 class LearnerConfig(Section):

@@ -4,14 +4,12 @@ print_answers(console, {"guppy": [Completion.of("7")], "smollm2": [Completion.of
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from shoal.display.text import print_paragraph
 from shoal.rollout import Completion
-from shoal.runs.tables import turns_of
 from shoal.runs.transcripts import Pair
 from shoal.untrusted import printable
 
@@ -41,16 +39,6 @@ QUESTION, ANSWER = 300, 160
 """Characters that are shown."""
 BESIDE = 19
 """Columns before an answer."""
-
-
-def print_before(console: Console, rows: Sequence[Mapping[str, Any]], most: int = 2) -> None:
-    """Prints the first `most` of a run's transcripts before any training: what the model makes of the questions."""
-    if rows:
-        console.print(Text(f"before any training ({printable(rows[0]['node'], 40)}):"))
-    for row in rows[:most]:
-        print_paragraph(console, f"  {printable(row['question'], QUESTION)}")
-        said = told(row["completion"], turns_of(row.get("conversation")) or ())
-        print_paragraph(console, answer_line("    answer", said, row["reward"] >= 1), BESIDE)
 
 
 def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 2) -> None:

@@ -1,4 +1,4 @@
-"""The display in a file or a pipe: a line now and then, each with something new."""
+"""The display in a file, a pipe or a narrow terminal: a line now and then, each with something new."""
 
 import time
 from collections import deque
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from shoal.display.answers import print_before
 from shoal.display.figures import Progress, Row, cells, legend
 from shoal.display.live import COLUMNS
 from shoal.display.text import plain, print_warning
@@ -21,7 +20,7 @@ SHARE = 20
 
 
 class PlainDisplay(Watcher):
-    """Lines for a file or a pipe: the first round, the last, and one every few seconds or minutes between them."""
+    """Lines: the first round, the last, and one every few seconds or minutes between them."""
 
     def __init__(self, progress: Progress, console: Console) -> None:
         self._progress = progress
@@ -59,9 +58,6 @@ class PlainDisplay(Watcher):
 
     def note(self, text: str) -> None:
         self._print_news(text)  # it may come and go with every round
-
-    def before(self, rows: Sequence[Row]) -> None:
-        print_before(self._console, rows)
 
     def warn(self, text: str) -> None:
         print_warning(self._console, text)

@@ -15,15 +15,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.display.answers import print_before
 from shoal.display.figures import Progress, Row, cells, is_number, legend
 from shoal.display.text import clip, paragraph, plain, print_paragraph, print_warning
 from shoal.runs.watcher import Watcher
 
 FEW = 4
 """Nodes that have room before the legend and the example have."""
-BAR = 56
-"""Columns below which there is no bar."""
+WIDTH = 78
+"""Columns that the table needs."""
 NOTE_LINES = 2
 """Of a note, and of each line on the swarm."""
 LABEL = 15
@@ -73,9 +72,6 @@ class LiveDisplay(Watcher):
         with self._lock:
             self._note = text
 
-    def before(self, rows: Sequence[Row]) -> None:
-        print_before(self._live.console, rows)
-
     def warn(self, text: str) -> None:
         """Prints it above the table, where it stays."""
         print_warning(self._live.console, text)
@@ -101,12 +97,10 @@ class LiveDisplay(Watcher):
             if part and room - len(part) - 1 >= min(len(table.rows), FEW):
                 below += [Text(), *part]
                 room -= len(part) + 1
-        return [Text(), self._header(width), Text(), table.shown(max(1, room)), *below, Text(), *news]
+        return [Text(), self._header(), Text(), table.shown(max(1, room)), *below, Text(), *news]
 
-    def _header(self, width: int) -> Table | Text:
+    def _header(self) -> Table:
         progress = self._progress
-        if width < BAR:
-            return Text(f"{progress.count()}  {progress.times()}", "bold", no_wrap=True, overflow="ellipsis")
         grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
         for ratio in (None, 1, None):
             grid.add_column(no_wrap=True, ratio=ratio)
@@ -120,15 +114,13 @@ class LiveDisplay(Watcher):
 
 COLUMNS = {"reward": 6, "held-out": 11, "live": 4, "given": 5, "taken": 5, "pool": 4, "tok/s": 5}
 """Behind the nodes' names, and the least width of each, so that columns stay where they are."""
-LEFT_OUT = ("tok/s", "given", "pool", "live", "taken", "held-out")
-"""What a narrow terminal does not show, this first."""
 GAP = 2
-NAME, SHORTEST = 24, 10
-"""Columns of a node's name: at most, and what a longer one keeps where it is narrow."""
+NAME = 24
+"""Columns of a node's name, at most."""
 
 
 class NodeTable:
-    """The figures of all nodes and their mean, in the columns that have room."""
+    """The figures of all nodes and their mean."""
 
     def __init__(self, progress: Progress, width: int, arrow: str) -> None:
         self.rows = [
@@ -139,15 +131,7 @@ class NodeTable:
         figures = [self.mean, *(row for _, row in self.rows)]
         self.widths = {name: max(least, *(len(row[name]) for row in figures)) for name, least in COLUMNS.items()}
         longest = max((cell_len(name) for name, _ in self.rows), default=0)
-        for name in LEFT_OUT:
-            if self._room(width) >= min(longest, SHORTEST):
-                break
-            del self.widths[name]
-        self.name_width = max(4, min(longest, self._room(width)))
-
-    def _room(self, width: int) -> int:
-        """For names."""
-        return width - sum(GAP + each for each in self.widths.values())
+        self.name_width = max(4, min(longest, width - sum(GAP + each for each in self.widths.values())))
 
     def shown(self, most: int) -> Table:
         """At most `most` nodes, or those that fit and a line that says how many do not."""

@@ -79,8 +79,6 @@ class Record:
         if self.folder is not None:
             self.folder.save(TRANSCRIPTS, self.nodes.round, rows)
             self.folder.flush()
-        if self.nodes.round == 0:
-            self.watch.before(rows)
 
     @property
     def warnings(self) -> dict[str, str]:

@@ -27,9 +27,6 @@ class Watcher:
     def example(self, row: Mapping[str, Any]) -> None:
         """A question of the round and a node's answer, as a row of the rollouts."""
 
-    def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Answers to a few held-out questions before any training, as rows of the transcripts."""
-
     def warn(self, text: str) -> None:
         """What is wrong with the run: a line, or a line and examples below it. It is not to be missed."""
 

@@ -1,8 +1,8 @@
 """Which transport a node has: `network.transport`."""
 
-from typing import Final
+from typing import Any, Final
 
-from shoal.config.own_code import find, make_part
+from shoal.config.own_code import find, make_named
 from shoal.config.sections import NetworkConfig
 from shoal.errors import UserError
 from shoal.transports.base import Transport, TransportContext
@@ -12,17 +12,20 @@ KNOWN: Final = {
     "folder": "shoal.transports.folder:FolderTransport",
     "memory": "shoal.transports.memory:MemoryTransport",
 }
+GROUP: Final = "shoal.transports"
+"""Of entry points: those of installed packages."""
 
 
 def create_transport(network: NetworkConfig, context: TransportContext) -> Transport:
     """The transport of a node, opened. Raises `UserError` for settings that cannot be used."""
-    name = KNOWN.get(network.transport, network.transport)
-    return make_part(name, "transport", Transport, network, context)  # type: ignore[type-abstract]
+    kind: Any = Transport  # an abstract class
+    part: Transport = make_named(network.transport, "transport", kind, KNOWN, GROUP, network, context)
+    return part
 
 
 def check_transport(network: NetworkConfig) -> None:
     """Raises `UserError` for settings that cannot be used, before anything is loaded."""
-    found = find(network.transport, "transport", KNOWN, "shoal.transports")
+    found = find(network.transport, "transport", KNOWN, GROUP)
     if isinstance(found, type) and issubclass(found, Transport):
         if missing := ", ".join(sorted(found.__abstractmethods__)):
             raise UserError(f"transport {network.transport!r} lacks {missing} (see shoal.transports.base.Transport)")

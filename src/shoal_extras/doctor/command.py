@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.cli.demo import as_command
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.config.names import short_names
+from shoal.config.sections import settings_of
 from shoal.config.settings import Config
 
 if TYPE_CHECKING:
@@ -67,6 +68,21 @@ def command(args: argparse.Namespace) -> int:
         file = f" --config {shlex.quote(str(args.config))}" if args.config else ""
         show(console, report, choices, as_command(given) + file + " --allow-code" * args.allow_code)
     return 0 if report["run"]["fits"] else 1
+
+
+def as_command(settings: dict[str, Any]) -> str:
+    """`shoal run` with these nested settings as flags."""
+    words = ["shoal", "run"]
+    names = [name for name, _ in settings_of(Config)]
+    short = short_names(names)
+    for name in names:
+        section, _, leaf = name.rpartition(".")
+        inside = settings.get(section, {}) if section else settings
+        if leaf in inside and not isinstance(inside[leaf], dict):
+            flag = "--" + short.get(name, name).replace("_", "-")
+            values = inside[leaf] if isinstance(inside[leaf], list) else [inside[leaf]]
+            words += [word for value in values for word in (flag, str(value))]
+    return shlex.join(words)
 
 
 def examine(config: Config) -> dict[str, Any]:

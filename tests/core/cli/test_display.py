@@ -16,7 +16,7 @@ from shoal.display import PlainDisplay, make_display
 from shoal.display import lines as lines_module
 from shoal.display import live as live_module
 from shoal.display.figures import MEANINGS, Progress, clock, legend, short
-from shoal.display.live import COLUMNS, LiveDisplay
+from shoal.display.live import COLUMNS, WIDTH, LiveDisplay
 from shoal.display.text import clip, plain
 
 
@@ -77,7 +77,7 @@ def test_the_table(width: int) -> None:
     assert all(meaning in " ".join(text.split()) for meaning in MEANINGS.values())
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("width", [78, 80, 100, 120, 200])
 @pytest.mark.parametrize("nodes", [1, 3, 60])
 def test_no_line_is_wider_than_the_terminal_and_no_column_is_cut(width: int, nodes: int) -> None:
     names = [f"amber-otter-of-the-north-{number}" for number in range(nodes)]
@@ -91,14 +91,15 @@ def test_no_line_is_wider_than_the_terminal_and_no_column_is_cut(width: int, nod
     display.panel(["swarm reef as amber-otter-of-the-north: 12 peers, listening to 12 " * 2])
     text = text_of(display, width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
-    assert len(text.splitlines()) < 24 or width < 60
+    assert len(text.splitlines()) < 24
     [header] = [line.split() for line in text.splitlines() if line.startswith("node ")]
-    shown = [name for name in COLUMNS if name in header]
-    assert "reward" in shown
-    if "held-out" in shown:
-        assert "0.0→100.0%" in text
-    if width >= 80:
-        assert shown == list(COLUMNS)
+    assert [name for name in COLUMNS if name in header] == list(COLUMNS)
+    assert "0.0→100.0%" in text
+
+
+def test_a_narrow_terminal_gets_lines() -> None:
+    assert isinstance(make_display(terminal(WIDTH), 10, ["ada"]), LiveDisplay)
+    assert isinstance(make_display(terminal(WIDTH - 1), 10, ["ada"]), PlainDisplay)
 
 
 def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any) -> None:
@@ -157,18 +158,6 @@ def test_a_warning_stays_above_the_table_whole_and_cannot_steer() -> None:
         assert "warning: nothing to learn from: all answers" in text
         assert "END" in text
         assert '"a [b]??[31m" -> "c"' in text
-
-
-def test_the_first_answers_are_shown_before_anything_is_learned() -> None:
-    console = Console(file=io.StringIO(), width=60)
-    rows = [{"node": "[b]ada", "question": f"{n}?", "completion": "[red]no", "reward": 0.0} for n in range(5)]
-    with make_display(console, 10, ["ada"]) as display:
-        display.before(rows)
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
-    assert "before any training ([b]ada):\n" in text
-    assert "  1?\n    answer  wrong  [red]no\n" in text
-    assert "2?" not in text
 
 
 def test_a_resumed_run_knows_what_was_before() -> None:
@@ -252,9 +241,7 @@ def test_a_table_is_drawn_while_something_is_printed() -> None:
     for round in range(1, 4):
         file.display.update([row("ada", round)], round)
     file.display.warn("careful")
-    file.display.before([{"node": "ada", "question": "1 + 1", "completion": "2", "reward": 1.0}])
-    for said in ("careful", "before any training"):
-        assert said in file.getvalue()
+    assert "careful" in file.getvalue()
 
 
 def test_lines_for_a_pipe(monkeypatch: Any) -> None:

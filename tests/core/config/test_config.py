@@ -249,15 +249,6 @@ def test_another_version_is_refused(version: object) -> None:
     assert repr(version) in message
 
 
-def test_a_file_of_the_time_of_stages_is_read_if_it_has_none(tmp_path: Path) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text("[tasks]\nstages = []\n")
-    assert make_config(read_config(file), "file") == Config()
-    file.write_text('[tasks]\nstages = ["solve"]\n')
-    with pytest.raises(UserError, match=r"there is no setting 'tasks.stages'"):
-        make_config(read_config(file), "file")
-
-
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=re.escape(f"cannot read {tmp_path / 'no.toml'}: No such file")):
         read_config(tmp_path / "no.toml")

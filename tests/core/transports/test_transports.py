@@ -17,7 +17,6 @@ from test_network import free_port, until
 
 from shoal.admission.admission import Admission
 from shoal.admission.limits import AdmissionLimits
-from shoal.config.load import config_from_keywords
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
@@ -160,8 +159,8 @@ def test_a_transport_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UserError, match=r"lacks check, close, .* \(see shoal\.transports\.base\.Transport"):
         Node({"transport": "mine:make"})
-    with pytest.raises(UserError, match="choose from zenoh, folder, memory and module:attribute"):
-        config_from_keywords({"transport": "pigeons"})
+    with pytest.raises(UserError, match="there is no transport 'pigeons'; choose from folder, memory, zenoh"):
+        check_network(Config.model_validate({"network": {"transport": "pigeons"}}))
     with pytest.raises(UserError, match="takes one folder that is there"):
         check_network(Config.model_validate({"network": {"transport": "folder"}}))
     with pytest.raises(UserError, match="takes one folder that is there"):
