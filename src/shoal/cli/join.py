@@ -41,8 +41,7 @@ def command(args: argparse.Namespace) -> int:
     given = given_settings(args)
     if args.show:
         return show_invitation(args.endpoints)
-    public = None if args.resume else swarm_settings(args, given)
-    given = merged(public or ({"network": {"connect": args.endpoints}} if args.endpoints else {}), given)
+    given = swarm_settings(args.endpoints, given, not (args.config or args.resume), args.quiet)
     if args.resume:
         config = resumed(args, given, network=True)
     else:

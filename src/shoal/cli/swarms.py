@@ -1,6 +1,5 @@
 """`shoal join INVITATION`, and what an invitation says (`--show`): a swarm by what its host has signed."""
 
-import argparse
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,13 +10,18 @@ from rich.text import Text
 
 from shoal.config.load import make_config, merged
 from shoal.errors import UserError
-from shoal.identity.keys import identity_path, name_of
-from shoal.invitations.entry import BadEntry, Entry, date
+from shoal.identity.keys import name_of
+from shoal.invitations.entry import BadEntry, date
 from shoal.invitations.invitation import Invitation, is_invitation, read_invitation
-from shoal.invitations.pinned import DIGITS, KNOWN, kept, known_swarms, remember
+from shoal.invitations.pinned import DIGITS, kept, key_file, known_key
 from shoal.untrusted import printable
 
 YOURS: Final = "not named by the host: each node gives its own (--data, --task, --suite or --config)"
+SAID: Final = {
+    **{"name": "--swarm", "connect": "the addresses", "suite": "--suite", "only": "--only"},
+    **{"sources": "--task or --data", "examples": "--examples", "answer": "--answer"},
+}
+"""What an invitation says, and what says the same beside it."""
 
 
 def show_invitation(words: Sequence[str]) -> int:
@@ -26,34 +30,31 @@ def show_invitation(words: Sequence[str]) -> int:
     return 0
 
 
-def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any] | None:
-    """The settings of the swarm of an invitation among the words of `shoal join` or `shoal human`, once it is shown who
-    hosts it and what it asks for; None if they are addresses. `given`: the flags, which may not say the same. Raises
-    `UserError`."""
-    words: Sequence[str] = args.endpoints
+def swarm_settings(
+    words: Sequence[str], given: dict[str, Any], needs_tasks: bool = False, quiet: bool = False
+) -> dict[str, Any]:
+    """The settings `given` over those that `words` say: addresses, or an invitation alone. Of that it is shown first
+    who hosts the swarm and what it asks for, and the flags may not say the same; `needs_tasks`: one of both says which
+    tasks. Raises `UserError`."""
     if not any(map(is_invitation, words)):
-        return None
+        return merged({"network": {"connect": words}} if words else {}, given)
     invitation, is_new = _opened(words)
     entry = invitation.entry
-    _check_given(entry, given, args.config is not None)
+    tasks = given.get("tasks", {})
+    if needs_tasks and entry.tasks is None and not tasks.keys() & SAID.keys():
+        raise UserError(
+            f"the host of '{entry.name}' does not name the tasks: give them by --data, --task, --suite or "
+            "--config; its rules say which (`shoal join --show INVITATION`)"
+        )
+    said = [flag for name, flag in SAID.items() if name in (given.get("network", {}) | (tasks if entry.tasks else {}))]
+    if said:
+        raise UserError(
+            f"the invitation to '{entry.name}' says the swarm, where it is and its tasks: leave out {said[0]}"
+        )
     make_config(entry.settings, f"the invitation to '{entry.name}'")
-    return merged(entry.settings, {"network": _taken(invitation, is_new, args.quiet)})
-
-
-def invited_network(words: Sequence[str]) -> dict[str, Any]:
-    """The settings of `[network]` by which the swarm of an invitation is heard without joining it, once it is shown
-    whose swarm that is. `words`: the invitation, and nothing else. Raises `UserError`."""
-    invitation, is_new = _opened(words)
-    return {**invitation.entry.settings["network"], **_taken(invitation, is_new)}
-
-
-def _taken(invitation: Invitation, is_new: bool, quiet: bool = False) -> dict[str, str]:
-    """The files of the invitation as `[network]` has them, once it is shown."""
     if not quiet:
         _show(invitation, is_new)
-    files = kept(invitation)
-    remember(invitation.entry)
-    return files
+    return merged(merged(entry.settings, {"network": kept(invitation)}), given)
 
 
 def _opened(words: Sequence[str]) -> tuple[Invitation, bool]:
@@ -65,30 +66,15 @@ def _opened(words: Sequence[str]) -> tuple[Invitation, bool]:
         invitation = read_invitation(words[0], time.time())
     except BadEntry as error:
         raise UserError(f"this invitation cannot be used: {error}") from None
-    entry, known = invitation.entry, known_swarms()
-    if known.get(entry.name, entry.key) != entry.key:
+    entry = invitation.entry
+    known = known_key(entry.name)
+    if known not in (None, entry.key):
         raise UserError(
-            f"ANOTHER HOST: the name '{entry.name}' belongs to the key {known[entry.name][:DIGITS]}, which you joined "
-            f"or watched before, and this invitation is of {entry.key[:DIGITS]}: if you trust that one, remove the "
-            f"line of '{entry.name}' from {identity_path().with_name(KNOWN)}"
+            f"ANOTHER HOST: the name '{entry.name}' belongs to the key {known[:DIGITS]}, which you joined or watched "
+            f"before, and this invitation is of {entry.key[:DIGITS]}: if you trust that one, remove "
+            f"{key_file(entry.name)}"
         )
-    return invitation, entry.name not in known
-
-
-def _check_given(entry: Entry, given: dict[str, Any], has_file: bool) -> None:
-    """Raises `UserError` if flags say what the entry says, or if nobody says which tasks."""
-    said = [name for name in ("name", "connect") if name in given.get("network", {})]
-    said += [name for name in ("suite", "only", "sources", "examples", "answer") if name in given.get("tasks", {})]
-    if entry.tasks is None:
-        if not said and not has_file:
-            raise UserError(
-                f"the host of '{entry.name}' does not name the tasks: give them by --data, --task, --suite or "
-                "--config; its rules say which (`shoal join --show INVITATION`)"
-            )
-        said = [name for name in said if name in ("name", "connect")]
-    if said:
-        flag = "--task or --data" if said[0] == "sources" else f"--{said[0]}"
-        raise UserError(f"the invitation to '{entry.name}' says the swarm, where it is and its tasks: leave out {flag}")
+    return invitation, known is None
 
 
 def _show(invitation: Invitation, is_new: bool) -> None:

@@ -20,9 +20,6 @@ from shoal.invitations.invitation import Invitation
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import printable, read_regular
 
-KNOWN: Final = "known_swarms"
-MAX_KNOWN: Final = 2**20
-"""Bytes of the file of known names."""
 DIGITS: Final = 16
 """Hex digits of a key that stand for the whole: nobody makes another key that begins so."""
 FOLDER: Final = "swarms"
@@ -32,31 +29,26 @@ MAX_BYTES: Final = 65_536
 """Of a certificate's file."""
 
 
-def known_swarms() -> dict[str, str]:
-    """The key that each known name belongs to. Raises `UserError` if the file is damaged."""
-    path = identity_path().with_name(KNOWN)
-    if not path.exists():
-        return {}
+def known_key(name: str) -> str | None:
+    """The key that a swarm's name belongs to; None if nobody joined it here. Raises `UserError`."""
+    path = key_file(name)
     try:
-        known = dict(line.split() for line in read_regular(path, MAX_KNOWN).decode().splitlines() if line.strip())
+        return read_regular(path, MAX_BYTES).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError:
-        raise UserError(f"{path} is damaged: each line must have a swarm's name and its host's key") from None
-    return known
 
 
-def remember(entry: Entry) -> None:
-    """From now on the entry's name belongs to its host. Raises `UserError`."""
-    known = known_swarms() | {entry.name: entry.key}
-    lines = "".join(f"{name} {key}\n" for name, key in sorted(known.items()))
-    replace(identity_path().with_name(KNOWN), lines.encode())
+def key_file(name: str) -> Path:
+    """Where the key is kept that a swarm's name belongs to."""
+    return identity_path().with_name(FOLDER) / f"{name}.key"
 
 
 def kept(invitation: Invitation) -> dict[str, str]:
     """The settings of `[network]` for the certificate and the secret, each of which is kept in a file beside the
-    identity. Raises `UserError` if no relay shows the certificate, if another secret is kept already, or if a file
-    cannot be written."""
+    identity. From now on the name belongs to the host. Raises `UserError` if no relay shows the certificate, if another
+    secret is kept already, or if a file cannot be written."""
     entry, secret = invitation.entry, invitation.secret
     folder = identity_path().with_name(FOLDER)
     name = f"{entry.name}-{entry.key[:DIGITS]}"
@@ -64,7 +56,7 @@ def kept(invitation: Invitation) -> dict[str, str]:
     if entry.certificate:
         path = folder / f"{name}-{entry.certificate[:16]}.pem"
         if _fingerprint_in(path) != entry.certificate:
-            replace(path, ssl.DER_cert_to_PEM_cert(_fetched(entry, PATIENCE)).encode())
+            replace(path, _fetched(entry).encode())
         found["tls"] = str(path)
     if secret:
         path, data = folder / f"{name}.secret", f"{secret}\n".encode()
@@ -75,40 +67,44 @@ def kept(invitation: Invitation) -> dict[str, str]:
             )
         replace(path, data)
         found["secret_file"] = str(path)
+    replace(key_file(entry.name), f"{entry.key}\n".encode())
     return found
 
 
-def _fetched(entry: Entry, patience: float) -> bytes:
-    """The certificate (DER) of the entry, from the first of its relays that shows one. Raises `UserError` if none does,
+def _fetched(entry: Entry) -> str:
+    """The certificate (PEM) of the entry, from the first of its relays that shows one. Raises `UserError` if none does,
     or if it is another one."""
-    for relay in entry.relays:
-        shown = shown_certificate(relay, patience)
-        if shown is None:
-            continue
-        if hashlib.sha256(shown).hexdigest() != entry.certificate:
-            raise UserError(
-                f"{printable(relay, 120)} shows another certificate than the host of '{entry.name}' names: somebody "
-                "stands between, or the host has a new one; ask the host for a new invitation"
-            )
-        return shown
-    raise UserError(
-        f"no relay of '{entry.name}' answers by TLS in {patience:g} s ({printable(', '.join(entry.relays), 200)}): "
-        "does it run, and is this machine in a network that reaches it?"
-    )
+    shown = next(filter(None, map(shown_certificate, entry.relays)), None)
+    if shown is None:
+        raise UserError(
+            f"no relay of '{entry.name}' answers by TLS in {PATIENCE:g} s ({printable(', '.join(entry.relays), 200)}): "
+            "does it run, and is this machine in a network that reaches it?"
+        )
+    if fingerprint(shown) != entry.certificate:
+        raise UserError(
+            f"a relay shows another certificate than the host of '{entry.name}' names: somebody stands between, or the "
+            f"host has a new one; ask the host for a new invitation ({printable(', '.join(entry.relays), 200)})"
+        )
+    return shown
 
 
-def shown_certificate(endpoint: str, patience: float) -> bytes | None:
-    """The certificate (DER) that a relay shows, whatever it is; None if there is none within `patience` seconds."""
+def shown_certificate(endpoint: str) -> str | None:
+    """The certificate (PEM) that a relay shows, whatever it is; None if there is none within `PATIENCE` seconds."""
     host, _, port = parse_endpoint(endpoint).partition("/")[2].rpartition(":")
     try:
-        return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=patience))
+        return ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=PATIENCE)
     except (OSError, ValueError):
         return None
 
 
 def _fingerprint_in(path: Path) -> str:
-    """SHA-256 of the certificate in a PEM file; "" if there is none."""
+    """That of the certificate in a file; "" if there is none."""
     try:
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(read_regular(path, MAX_BYTES).decode())).hexdigest()
+        return fingerprint(read_regular(path, MAX_BYTES).decode())
     except (OSError, ValueError):
         return ""
+
+
+def fingerprint(pem: str) -> str:
+    """SHA-256 of a certificate. Raises `ValueError` for what is none."""
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()

@@ -54,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ENDPOINT",
         help="relays or nodes to reach: HOST:PORT; or an invitation",
     )
-    parser.set_defaults(quiet=False)  # of `swarm_settings`
     parser.add_argument("--config", type=Path, metavar="FILE", help="config.toml of a node of this swarm")
     add_allow_code(parser)
     server.add_arguments(parser, LISTEN)
@@ -72,9 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     """`shoal human`."""
     given = given_settings(args)
-    public = swarm_settings(args, given)
-    given = merged(public or ({"network": {"connect": args.endpoints}} if args.endpoints else {}), given)
-    given = merged(given, {"round": {"nodes": 1}})
+    given = merged(swarm_settings(args.endpoints, given, not args.config), {"round": {"nodes": 1}})
     config = config_of(args.config, given, args.allow_code, TAKEN)
     home = args.home or identity_path().parent / "human"
     with server.opened_place(args, LISTEN) as place, closing(Contributor(config, home, args.kind, args.model)) as one:

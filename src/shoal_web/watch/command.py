@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from shoal.cli.flags import add_settings, given_settings
-from shoal.cli.swarms import invited_network
+from shoal.cli.swarms import swarm_settings
 from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError
 from shoal.invitations.invitation import is_invitation
@@ -70,7 +70,7 @@ def _sources(args: argparse.Namespace) -> Sources:
     folders = checked_folders(args.folders) if args.folders or not (given or args.swarm) else []
     if words := args.swarm:  # last: it has a thread
         invited = any(is_invitation(word) for word in words)
-        network = invited_network(words) if invited else {"name": words[0], "connect": words[1:]}
+        network = swarm_settings(words, {})["network"] if invited else {"name": words[0], "connect": words[1:]}
         given.append(open_swarm({**network, **given_settings(args).get("network", {})}))
     return Sources(given, folders)
 

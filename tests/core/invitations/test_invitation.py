@@ -15,7 +15,8 @@ from swarm_entries import KEY, NOW, entry, signed
 
 from shoal.identity.keys import Identity
 from shoal.invitations.entry import DAY, BadEntry, EntryTasks
-from shoal.invitations.invitation import LONGEST, PREFIX, Invitation, is_invitation, read_invitation, written
+from shoal.invitations.invitation import LONGEST, PREFIX, Invitation, is_invitation, read_invitation
+from shoal_host.host.written import written
 
 HOST = Identity.generate()
 CERTIFICATE = "cd" * 32

@@ -16,7 +16,8 @@ from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.invitations import pinned
 from shoal.invitations.entry import DAY
-from shoal.invitations.invitation import read_invitation, written
+from shoal.invitations.invitation import read_invitation
+from shoal_host.host.written import written
 
 Capture = pytest.CaptureFixture[str]
 TOML = """
@@ -77,7 +78,7 @@ def test_an_entry_becomes_an_invitation_that_joins(joined: list[Config], capsys:
         assert part in said
     assert "[bold]" in said
     assert "\u202e" not in said
-    assert not (here / "home" / "known_swarms").exists()
+    assert not (here / "home" / pinned.FOLDER).exists()
     assert main(["join", word, "--rounds", "3"]) == 0
     [config] = joined
     assert (config.network.name, config.network.connect, config.rounds) == ("reef", ["127.0.0.1:7447"], 3)
@@ -90,7 +91,7 @@ def test_flags_go_beside_an_entry_and_not_against_it(joined: list[Config], capsy
     words = ["join", announced(capsys, "reef.toml")]
     for flags in (["--suite", "pond"], ["--swarm", "other"], ["--task", "gcd"], ["--answer", "tag"]):
         assert "leave out --" in complaint(capsys, *words, *flags)
-    assert not (here / "home" / "known_swarms").exists()
+    assert not (here / "home" / pinned.FOLDER).exists()
     (here / "my.toml").write_text(
         '[tasks]\nsuite = "pond"\n[[tasks.sources]]\nname = "gcd"\n[policy]\ntemperature = 0.5\n'
     )
@@ -189,5 +190,5 @@ def test_what_is_wrong_with_an_invitation_is_one_line(joined: list[Config], caps
     other = written(signed(Identity.generate(), relays=("127.0.0.1:7447",)))
     said = complaint(capsys, "join", other)
     assert "ANOTHER HOST" in said
-    assert "known_swarms" in said
+    assert str(pinned.key_file("reef")) in said
     assert len(joined) == 1
