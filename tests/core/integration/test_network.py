@@ -114,8 +114,8 @@ class Link(SwarmConnection):
         return sorted(scored.rollout.round for scored in self.got if scored.rollout.node == name)
 
     def listens_to(self, *others: SwarmConnection) -> bool:
-        present = set(self.status()["neighbours"])
-        return {other.identity.id for other in others} <= present & self.subscriptions.subscribers.keys()
+        present, ids = set(self.status()["neighbours"]), {other.identity.id for other in others}
+        return set(map(self.keys.secret.address, ids)) <= present and ids <= self.subscriptions.subscribers.keys()
 
 
 def free_port() -> int:
