@@ -3,5 +3,8 @@
 from shoal.cli.command import Command
 
 VALIDATE = Command("shoal_extras.validate", "check that right answers are right, before you train")
+EXPORT = Command(
+    "shoal_extras.export.command", "take a model away: a folder, GGUF or the Hugging Face Hub, with a card"
+)
 DOCTOR = Command("shoal_extras.doctor.command", "show what this machine can do, and what a run would take")
 PROBE = Command("shoal_extras.probe.command", "find out how to ask a model, before you train it")

@@ -35,7 +35,6 @@ LAYERS = [
     {"evaluation"},
     {"node"},
     {"runs"},
-    {"export"},
     {"display"},
     {"cli"},
     {"api"},

@@ -21,10 +21,10 @@ from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.display.answers import print_answers
 from shoal.errors import UserError
-from shoal.export.story import source_of_export
 from shoal.policy.named import check_exists
 from shoal.rollout import Completion, FinishReason, Message, Question, QuestionId, seed_of
 from shoal.runs.folder import CONFIG
+from shoal.runs.source import source_of
 from shoal.untrusted import encodable, printable
 
 HELP = """Asks models questions and prints what they answer. Each question stands alone: there is no conversation.
@@ -118,7 +118,7 @@ def _settings(args: argparse.Namespace) -> tuple[Config, dict[str, str], Path | 
     file: Path | None = args.config or (own if own.is_file() else None)
     given = given_settings(args)
     if own.is_file():
-        best = source_of_export(args.model)
+        best = source_of(args.model)
         models = {f"{best.node} after round {best.round}": best.model}
         of_run = config_of(own, {}, args.allow_code, FROM_FILE)
         if (began := of_run.node_models.get(best.node, of_run.policy.model[0])) in of_run.local_models:

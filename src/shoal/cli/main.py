@@ -19,7 +19,6 @@ COMMANDS = {
     "eval": Command("shoal.cli.eval", "measure a model on held-out questions"),
     "ask": Command("shoal.cli.ask", "ask models questions of your own, side by side"),
     "status": Command("shoal.cli.status", "show the state of a joined node"),
-    "export": Command("shoal.cli.export", "take a model away: a folder, GGUF or the Hugging Face Hub, with a card"),
 }
 """The core's own commands. Those of other packages come by entry points."""
 BEGIN = """begin here:

@@ -12,11 +12,11 @@ import gguf
 import numpy as np
 
 from shoal.errors import UserError
-from shoal.export.exported import Exported
-from shoal.export.writing import keep, scratch_beside
 from shoal.policy.loading import LanguageModel, display_name
 from shoal.policy.template import chat_template
 from shoal.untrusted import printable
+from shoal_extras.export.exported import Exported
+from shoal_extras.export.writing import keep, scratch_beside
 from shoal_extras.gguf.families import add_settings, family_of
 from shoal_extras.gguf.tensors import KINDS, Kind, tensors_of
 from shoal_extras.gguf.vocabulary import add_vocabulary

@@ -21,9 +21,9 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineMod
 from shoal import __version__
 from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.evaluation.pass_at_k import Estimate
-from shoal.export.story import Story
 from shoal.policy.named import NAMED
 from shoal.untrusted import encodable, printable, read_regular
+from shoal_extras.export.story import Story
 
 Library = Literal["transformers", "peft", "gguf"]
 HOME: Final = "https://github.com/shoal-rl/shoal"

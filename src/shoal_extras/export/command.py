@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
     with console.status("") as status:
-        from shoal.export.export import target_of  # torch, only now
-        from shoal.export.exported import Exported
-        from shoal.export.story import source_of_export
+        from shoal.runs.source import source_of
+        from shoal_extras.export.export import target_of  # torch, only now
+        from shoal_extras.export.exported import Exported
 
-        source = source_of_export(args.source)
+        source = source_of(args.source)
         target = target_of(args.to, args.public)
         model = Exported.of(source, args.merge, lambda text: status.update(Text(printable(text, 120))))
         written = target.write(model)

@@ -15,10 +15,10 @@ from tiny import CPU, make_lm
 
 from shoal.cli.main import main
 from shoal.errors import UserError
-from shoal.export import export as exporting
-from shoal.export import exported
 from shoal.policy.loading import load
 from shoal.policy.lora import add_adapters
+from shoal_extras.export import export as exporting
+from shoal_extras.export import exported
 
 NODE = Path("checkpoints") / "round-000012" / "node-1"
 
@@ -105,7 +105,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
         """A disk that is full as long as what was written is there."""
         return SimpleNamespace(free=0 if list(tmp_path.glob(".*.tmp")) else 1 << 40)
 
-    monkeypatch.setattr("shoal.export.writing.shutil.disk_usage", free)
+    monkeypatch.setattr("shoal_extras.export.writing.shutil.disk_usage", free)
     monkeypatch.setattr("shoal_extras.gguf.export.gguf.GGUFWriter.write_tensor_data", short)
     monkeypatch.setattr("shoal.policy.loading.LanguageModel.save", full)
     assert "the disk is full" in said(capsys, "export", run, "--to", target)

@@ -11,7 +11,7 @@ from fake_hub import FakeHub
 from huggingface_hub import HfApi
 
 from shoal.errors import UserError
-from shoal.export.export import HubTarget
+from shoal_extras.export.export import HubTarget
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     monkeypatch.setattr("huggingface_hub.utils._http.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_TOKEN", "hf_good")
     with FakeHub() as hub:
-        monkeypatch.setattr("shoal.export.export.HfApi", lambda: HfApi(endpoint=hub.address))
+        monkeypatch.setattr("shoal_extras.export.export.HfApi", lambda: HfApi(endpoint=hub.address))
         yield hub
 
 
@@ -79,7 +79,7 @@ def test_without_a_login_or_rights_one_line_says_so(
 
 
 def test_without_a_network_one_line_says_so(hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.export.export.HfApi", lambda: HfApi(endpoint="http://127.0.0.1:9"))
+    monkeypatch.setattr("shoal_extras.export.export.HfApi", lambda: HfApi(endpoint="http://127.0.0.1:9"))
     with pytest.raises(UserError, match=r"cannot reach the Hub at http://127.0.0.1:9"):
         HubTarget.find("me/mine", public=False)
     monkeypatch.setattr("huggingface_hub.utils._http.constants.HF_HUB_OFFLINE", True)

@@ -16,9 +16,10 @@ from markdown_it import MarkdownIt
 
 from shoal.config.load import make_config
 from shoal.errors import UserError
-from shoal.export.card import Origin, card_of, escaped, fenced, origin_of
-from shoal.export.story import Source, Story, source_of_export, story_of
+from shoal.runs.source import Source, source_of
 from shoal.runs.tables import LEARNED, LEARNED_SCHEMA
+from shoal_extras.export.card import Origin, card_of, escaped, fenced, origin_of
+from shoal_extras.export.story import Story, story_of
 
 EVIL = "<script>alert(1)</script> [x](http://evil) | `a` **b** www.evil.com\n# head\n---\nlicense: mit"
 ORIGIN = Origin("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
@@ -58,7 +59,7 @@ def make_run(run: Path, makers: dict[str, int], **settings: Any) -> Path:
 
 
 def story(run: Path) -> Story:
-    found = story_of(source_of_export(str(run)))
+    found = story_of(source_of(str(run)))
     assert found is not None
     return found
 
@@ -96,16 +97,16 @@ def test_the_card_of_a_run_that_was_stopped_early_claims_no_change(tmp_path: Pat
 def test_a_source_is_the_best_node_or_the_one_that_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {})
     last = run / "checkpoints" / "round-000012"
-    assert source_of_export(str(run)) == Source(str(last / "node-1"), run, "node-1", 12)
-    assert source_of_export(str(run / "node-2")) == Source(str(last / "node-2"), run, "node-2", 12)
-    assert source_of_export(str(last / "node-2")).node == "node-2"
-    assert source_of_export("guppy") == Source("guppy")
+    assert source_of(str(run)) == Source(str(last / "node-1"), run, "node-1", 12)
+    assert source_of(str(run / "node-2")) == Source(str(last / "node-2"), run, "node-2", 12)
+    assert source_of(str(last / "node-2")).node == "node-2"
+    assert source_of("guppy") == Source("guppy")
     assert story_of(Source("guppy")) is None
     with pytest.raises(UserError, match="did you mean 'node-2'"):
-        source_of_export(str(run / "node-22"))
+        source_of(str(run / "node-22"))
     (run / "checkpoints").rename(run / "gone")
     with pytest.raises(UserError, match="has no model yet"):
-        source_of_export(str(run))
+        source_of(str(run))
 
 
 def test_what_strangers_and_settings_say_is_no_markup(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
-"""What `shoal export` takes away, and what a run's folder tells of it: what it learned, from whom, and how it was
-measured.
+"""What a run's folder tells of its model: what it learned, from whom, and how it was measured.
 
-    source = source_of_export("runs/one")     # the best node of its last checkpoint; also RUN/node-2, or any model
-    story = story_of(source)
+    story = story_of(source_of("runs/one"))
     story.held_out          # [Measured("", 96, before, after), ...]; "" stands for all tasks
     story.makers            # [("node-2", 144, 0.48), ...]
 
@@ -19,10 +17,9 @@ import tomli_w
 
 from shoal.config.load import make_config, read_config
 from shoal.config.settings import CONFIG_VERSION, Config
-from shoal.errors import UserError, nearest
 from shoal.evaluation.pass_at_k import Estimate, wilson
-from shoal.policy.named import check_exists
-from shoal.runs.folder import CHECKPOINTS, CONFIG, best_model, models, run_metrics
+from shoal.runs.folder import CONFIG, run_metrics
+from shoal.runs.source import Source
 from shoal.runs.tables import read_makers
 
 PREFIX: Final = "eval/pass@1"
@@ -33,45 +30,6 @@ PLACES: Final = {"model", "file", "path", "held_out", "folder", "function", "fac
 """Settings that may name a place on somebody's machine, however it is written."""
 TEXTS: Final = {"system_prompt", "answer"}
 """Settings that are never one: "/no_think" is no path."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A model to take away."""
-
-    model: str
-    """What `load` takes."""
-    run: Path | None = None
-    """The folder of the run that made it."""
-    node: str = ""
-    round: int = 0
-
-
-def source_of_export(text: str) -> Source:
-    """The model that `text` names. Raises `UserError` if a run has no such model, or nothing has this name."""
-    path = Path(text)
-    if (path / CONFIG).is_file():
-        found = best_model(path, run_metrics(path))
-        if found is None:
-            raise UserError(f"{path} has no model yet: there is none in {path / CHECKPOINTS}")
-        return _of_checkpoint(found, path)
-    if (path.parent / CONFIG).is_file() and not path.exists():
-        nodes = models(path.parent)
-        if not nodes:
-            raise UserError(f"{path.parent} has no model yet: there is none in {path.parent / CHECKPOINTS}")
-        if path.name not in nodes:
-            raise UserError(f"{path.parent} has no model of '{path.name}'; {nearest(path.name, nodes)}")
-        return _of_checkpoint(nodes[path.name], path.parent)
-    if len(path.parents) > 2 and path.parents[1].name == CHECKPOINTS and (path.parents[2] / CONFIG).is_file():
-        if path in models(path.parents[2]).values():
-            return _of_checkpoint(path, path.parents[2])
-        raise UserError(f"'{path}' holds no model of the run's last checkpoint")
-    check_exists(text)
-    return Source(text)
-
-
-def _of_checkpoint(model: Path, run: Path) -> Source:
-    return Source(str(model), run, model.name, int(model.parent.name.removeprefix("round-")))
 
 
 @dataclass(frozen=True)

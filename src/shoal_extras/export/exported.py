@@ -10,11 +10,12 @@ from typing import Final, Self
 import torch
 
 from shoal.errors import UserError
-from shoal.export.card import Library, Origin, card_of, origin_of
-from shoal.export.story import Source, Story, public_name, story_of
 from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
 from shoal.policy.loading import LanguageModel, load
+from shoal.runs.source import Source
 from shoal.untrusted import parse_json, read_regular
+from shoal_extras.export.card import Library, Origin, card_of, origin_of
+from shoal_extras.export.story import Story, public_name, story_of
 
 CARD: Final = "README.md"
 ADAPTER_FILES: Final = (ADAPTER_CONFIG, "adapter_model.safetensors")

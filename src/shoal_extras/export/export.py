@@ -2,7 +2,7 @@
 points of the group `shoal.exports`; shoal_extras has `gguf:`).
 
     target = target_of("hub:my-model", public=False)      # asks the Hub whether there is room; UserError if not
-    target.write(Exported.of(source_of_export("runs/one"), merge=False, say=print))
+    target.write(Exported.of(source_of("runs/one"), merge=False, say=print))
 
 The Hub knows the user by his login (`hf auth login`, or HF_TOKEN). HF_ENDPOINT names another hub.
 """
@@ -22,9 +22,9 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineMod
 
 from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError, in_brief
-from shoal.export.exported import Exported
-from shoal.export.writing import check_folder, new_folder, scratch_beside
 from shoal.untrusted import printable
+from shoal_extras.export.exported import Exported
+from shoal_extras.export.writing import check_folder, new_folder, scratch_beside
 
 GROUP: Final = "shoal.exports"
 """What is offered is called with what stands behind the colon and returns a `Target`."""

@@ -1,0 +1,51 @@
+"""The model that a user names: a run, a node of it, or any other.
+
+source_of("runs/one").model          # the best node of the run's last checkpoint
+source_of("runs/one/node-2").node    # node-2
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.errors import UserError, nearest
+from shoal.policy.named import check_exists
+from shoal.runs.folder import CHECKPOINTS, CONFIG, best_model, models, run_metrics
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model, and the run that it is from."""
+
+    model: str
+    """What `load` takes."""
+    run: Path | None = None
+    """The folder of the run that made it."""
+    node: str = ""
+    round: int = 0
+
+
+def source_of(text: str) -> Source:
+    """The model that `text` names. Raises `UserError` if a run has no such model, or nothing has this name."""
+    path = Path(text)
+    if (path / CONFIG).is_file():
+        found = best_model(path, run_metrics(path))
+        if found is None:
+            raise UserError(f"{path} has no model yet: there is none in {path / CHECKPOINTS}")
+        return _of_checkpoint(found, path)
+    if (path.parent / CONFIG).is_file() and not path.exists():
+        nodes = models(path.parent)
+        if not nodes:
+            raise UserError(f"{path.parent} has no model yet: there is none in {path.parent / CHECKPOINTS}")
+        if path.name not in nodes:
+            raise UserError(f"{path.parent} has no model of '{path.name}'; {nearest(path.name, nodes)}")
+        return _of_checkpoint(nodes[path.name], path.parent)
+    if len(path.parents) > 2 and path.parents[1].name == CHECKPOINTS and (path.parents[2] / CONFIG).is_file():
+        if path in models(path.parents[2]).values():
+            return _of_checkpoint(path, path.parents[2])
+        raise UserError(f"'{path}' holds no model of the run's last checkpoint")
+    check_exists(text)
+    return Source(text)
+
+
+def _of_checkpoint(model: Path, run: Path) -> Source:
+    return Source(str(model), run, model.name, int(model.parent.name.removeprefix("round-")))
