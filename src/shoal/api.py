@@ -47,9 +47,9 @@ class RunResult:
         """A row for each node and round; docs/reference/run-folder.md says what the columns are."""
         import pandas
 
-        from shoal.runs.folder import run_metrics
+        from shoal.runs.folder import read_metrics
 
-        return pandas.DataFrame(run_metrics(self.folder))
+        return pandas.DataFrame(read_metrics(self.folder))
 
     @property
     def rollouts(self) -> pandas.DataFrame:

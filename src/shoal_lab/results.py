@@ -18,7 +18,7 @@ from typing import Final
 import pandas as pd
 
 from shoal.errors import UserError
-from shoal.runs.folder import run_metrics
+from shoal.runs.folder import read_metrics
 from shoal_lab.attacks import attack_measures
 from shoal_lab.cells import DONE
 from shoal_lab.config import LabConfig
@@ -159,7 +159,7 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
     path, config = folder / cell.path, study.config(cell)
     try:
         done = json.loads((path / DONE).read_bytes())
-        rows = run_metrics(path)
+        rows = read_metrics(path)
     except (OSError, ValueError, UserError):
         return None
     metrics = metrics_frame({key: row[key] for key in row if key in KEPT or key.startswith(PASS)} for row in rows)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from test_learner import rollouts
-from tiny import CPU, make_lm, make_question
+from tiny import CPU, limit, make_lm, make_question
 
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
@@ -35,7 +35,7 @@ def make(case: str, ranks: Ranks) -> tuple[LanguagePolicy, GRPOLearner]:
     options = {name: value for name, value in CASES[case].items() if name in ("checkpoint_tokens", "max_grad_norm")}
     chosen = {name: value for name, value in CASES[case].items() if name not in options}
     config = LearnerConfig(**chosen)
-    return policy, GRPOLearner(policy, config, PeersConfig(), 1e-2, ranks, budget=24, **options)
+    return policy, limit(GRPOLearner(policy, config, PeersConfig(), 1e-2, ranks), budget=24, **options)
 
 
 def live(case: str, ranks: Ranks, folder: Path) -> dict[str, Any]:

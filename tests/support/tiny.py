@@ -213,6 +213,17 @@ class InDouble(TorchFunctionMode):
         return func(*(torch.float64 if value is torch.float32 else value for value in args), **wider)
 
 
+def limit(
+    learner: Any, *, max_grad_norm: float | None = None, budget: int | None = None, checkpoint_tokens: int | None = None
+) -> Any:
+    """`learner` with other limits: the longest gradient, the tokens in a pass, those above which it keeps less."""
+    learner.max_grad_norm = learner.max_grad_norm if max_grad_norm is None else max_grad_norm
+    learner.token_budget = learner.token_budget if budget is None else budget
+    if checkpoint_tokens is not None:
+        learner.checkpointing.above = checkpoint_tokens
+    return learner
+
+
 def gradients(model: Any) -> dict[str, torch.Tensor]:
     return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
 

@@ -14,7 +14,7 @@ from shoal.config.settings import ENDLESS, Config
 from shoal.display.answers import print_pairs
 from shoal.display.figures import clock
 from shoal.display.text import print_next, print_paragraph, print_warning
-from shoal.runs.folder import CONFIG, CURVES, best_model, best_node, checkpoints, run_metrics
+from shoal.runs.folder import CONFIG, CURVES, best_model, best_node, checkpoints, read_metrics
 from shoal.runs.transcripts import pairs
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LABEL = 17
 
 def print_result(console: Console, outcome: Outcome, config: Config, command: str, quiet: bool) -> None:
     """What the run gave (a mean over its nodes), where it is, and what to do next."""
-    folder, rows = outcome.folder, run_metrics(outcome.folder)
+    folder, rows = outcome.folder, read_metrics(outcome.folder)
 
     def say(text: str) -> None:
         console.print(Text(text), soft_wrap=True)

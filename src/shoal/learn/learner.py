@@ -65,14 +65,8 @@ class GRPOLearner:
         peers: PeersConfig | None = None,
         learning_rate: float | None = None,
         ranks: Ranks = ALONE,
-        *,
-        max_grad_norm: float = MAX_GRAD_NORM,
-        budget: int | None = None,
-        checkpoint_tokens: int | None = None,
     ) -> None:
-        """`learning_rate`: None: that of `config`, or the model's default. `budget`: see `token_budget`.
-        `checkpoint_tokens`: passes of more tokens keep less and compute it again (gradient checkpointing); None: as
-        memory allows."""
+        """`learning_rate`: None: that of `config`, or the model's default."""
         self.policy = policy
         self.config = config = config or LearnerConfig()
         self.peers = peers or PeersConfig()
@@ -84,15 +78,14 @@ class GRPOLearner:
             learning_rate = default_learning_rate(policy.name, adapters) if rate == "auto" else rate
         self.learning_rate = learning_rate
         self.ranks = ranks
-        self.max_grad_norm = max_grad_norm
+        self.max_grad_norm = MAX_GRAD_NORM
         self.model: Any = policy.lm.model
         self.device: torch.device = policy.placement.device
         check_architecture(self.model, policy.name)
-        self.optimizer = make_optimizer(self.model.parameters(), config.optim, learning_rate, self.device)
-        self.token_budget = budget or token_budget(self.model)
-        if checkpoint_tokens is None:
-            checkpoint_tokens = checkpoint_above(self.model, policy.placement, self.token_budget)
-        self.checkpointing = Checkpointing(self.model, checkpoint_tokens)
+        self.optimizer = make_optimizer(self.model.parameters(), config.optim, learning_rate)
+        self.token_budget = token_budget(self.model)
+        above = checkpoint_above(self.model, policy.placement, self.token_budget)
+        self.checkpointing = Checkpointing(self.model, above)
         self.reference = Reference(self.model) if config.beta else None
         self.flops = Flops.of(self.model)
         self.skipped_steps = 0

@@ -6,31 +6,23 @@ from typing import Any, Final
 import torch
 from transformers.optimization import Adafactor
 
-from shoal.errors import UserError
 from shoal.parallel.ranks import Ranks
 
-STATE_BYTES: Final = {"adamw": 8.0, "adamw_bf16": 6.0, "adafactor": 0.1, "adamw_8bit": 2.1}
+STATE_BYTES: Final = {"adamw": 8.0, "adamw_bf16": 6.0, "adafactor": 0.1}
 """Bytes of state for one parameter, about: two moments in float32; one in bfloat16 and one in float32; sums of rows and
-columns; two moments in a byte each, with a scale for every 256."""
+columns."""
 
 
-def make_optimizer(
-    parameters: Iterable[torch.nn.Parameter], optim: str, learning_rate: float, device: torch.device
-) -> torch.optim.Optimizer:
+def make_optimizer(parameters: Iterable[torch.nn.Parameter], optim: str, learning_rate: float) -> torch.optim.Optimizer:
     """The optimiser `optim` for those of `parameters` that are trained, without weight decay.
 
     Adafactor (arXiv 1804.04235) is transformers', with the settings of its Trainer: its steps are as large as
     `learning_rate` says, like AdamW's; torch's own always scales them by the size of the weights.
-    Raises `UserError` if the optimiser is not available.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     common: dict[str, Any] = {"lr": learning_rate, "weight_decay": 0.0}
     if optim == "adafactor":
         return Adafactor(trained, scale_parameter=False, relative_step=False, **common)
-    if optim == "adamw_8bit":
-        if device.type != "cuda":
-            raise UserError(f"--optim adamw_8bit needs a CUDA device, and this is {device}: use --optim adafactor")
-        return _bitsandbytes().optim.AdamW8bit(trained, **common)  # type: ignore[no-any-return]
     optimizer = torch.optim.AdamW(trained, **common, fused=True)
     if optim == "adamw_bf16":
         _rest_in_bfloat16(optimizer)
@@ -69,13 +61,3 @@ def sum_gradients(parameters: Sequence[torch.nn.Parameter], ranks: Ranks, device
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
     ranks.add([parameter.grad for parameter in touched if parameter.grad is not None])
-
-
-def _bitsandbytes() -> Any:
-    try:
-        import bitsandbytes
-    except ImportError as error:
-        raise UserError(
-            "--optim adamw_8bit needs bitsandbytes, which is not installed: pip install 'shoal[8bit]'"
-        ) from error
-    return bitsandbytes

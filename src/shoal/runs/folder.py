@@ -220,7 +220,8 @@ class RunFolder:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All lines of metrics in the folder `path`, also while another process writes. Lines cut short are left out."""
+    """All lines of metrics in the folder `path`, also while another process writes. Lines cut short are left out, all
+    others checked: a round, the name of the node, and numbers. Raises `UserError`."""
     if (path / CONFIG).exists() and not (path / METRICS).exists():
         return []  # a run that has just begun
     rows = []
@@ -233,27 +234,24 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             except ValueError:
                 continue
             if isinstance(row, dict) and line.endswith(b"\n"):  # `12` of a cut `123` would parse
-                if type(row.get("round")) is not int:
-                    raise UserError(f"{path / METRICS} is not the metrics of a run: a line has no round")
+                if wrong := _wrong(row):
+                    raise UserError(f"{path / METRICS} is not the metrics of a run: {wrong}")
                 rows.append(row)
     return rows
 
 
-def run_metrics(path: Path) -> list[dict[str, Any]]:
-    """As `read_metrics`, but each line is checked: a round, the name of the node, and numbers. Raises `UserError`."""
-    rows = read_metrics(path)
-    for row in rows:
-        if "node" not in row:
-            raise UserError(f"{path / METRICS} is not the metrics of a run: a line has no node")
-        for key, value in row.items():
-            if key in TEXT_METRICS:
-                fits = isinstance(value, str) and value.isprintable()
-            else:
-                fits = value is None or (isinstance(value, int | float) and abs(value) < 2.0**63)
-            if not fits or not key.isprintable():
-                found = printable(f"{key} = {value!r}", 80)
-                raise UserError(f"{path / METRICS} is not the metrics of a run: {found}")
-    return rows
+def _wrong(row: Row) -> str:
+    """What is wrong with a line of metrics, or ""."""
+    if type(row.get("round")) is not int or "node" not in row:
+        return "a line has no round or no node"
+    for key, value in row.items():
+        if key in TEXT_METRICS:
+            fits = isinstance(value, str) and value.isprintable()
+        else:
+            fits = value is None or (isinstance(value, int | float) and abs(value) < 2.0**63)
+        if not fits or not key.isprintable():
+            return printable(f"{key} = {value!r}", 80)
+    return ""
 
 
 MODEL_FILES = ("config.json", "adapter_config.json")

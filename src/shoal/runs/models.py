@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from shoal.config.own_code import find
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -17,7 +18,6 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.adapters import base_name
 from shoal.policy.decoders.base import OWN, Sampling, decoder_of
 from shoal.policy.device import Placement
-from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load, load_base
 from shoal.policy.lora import add_adapters, restore_adapters
@@ -52,12 +52,12 @@ def make_policies(
     placement: Placement,
     ranks: Ranks,
     status: Callable[[str], None],
-) -> list[LanguagePolicy | EndpointPolicy]:
+) -> list[Policy]:
     """The policies of nodes, by name, from their models (`sources`) or from `checkpoint`."""
     if not checkpoint:
         check_memory(config, sources, placement)
     models: dict[str, LanguageModel] = {}
-    policies: list[LanguagePolicy | EndpointPolicy] = []
+    policies: list[Policy] = []
     for name, source in sources.items():
         if is_endpoint(source):
             status(f"asking {source}")
@@ -123,9 +123,10 @@ def language_policy(
     return LanguagePolicy(model, sampling_of(config), placement, ranks)
 
 
-def endpoint_policy(config: Config, url: str) -> EndpointPolicy:
-    """The endpoint at `url` as a policy."""
-    return EndpointPolicy(url, sampling_of(config), sends_key=config.policy.sends_key)
+def endpoint_policy(config: Config, url: str) -> Policy:
+    """The endpoint at `url` as a policy, which another package has. Raises `UserError` without it."""
+    make: Callable[..., Policy] = find("endpoint", "policy", {}, "shoal.policies")
+    return make(url, sampling_of(config), sends_key=config.policy.sends_key)
 
 
 def sampling_of(config: Config) -> Sampling:

@@ -28,7 +28,7 @@ from shoal.runs.build import Nodes, SwarmNode
 from shoal.runs.choices import check_data, choose
 from shoal.runs.curves import draw_curves
 from shoal.runs.disk import write_atomically
-from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
+from shoal.runs.folder import CONFIG, CURVES, RunFolder, read_metrics
 from shoal.runs.run import Run
 from shoal.runs.trackers import makers_of, started
 from shoal.runs.watcher import Watcher
@@ -86,7 +86,7 @@ def execute(
         if identity:
             ranks.broadcast(identity.name)
         ranks.broadcast((checkpoint, config))
-        watcher = stack.enter_context(watch(names, run_metrics(folder.path)))
+        watcher = stack.enter_context(watch(names, read_metrics(folder.path)))
         for line in [*choices, f"window         shoal watch {shlex.quote(str(folder.path))}"]:
             watcher.say(line)
         watcher.status("starting")
@@ -100,7 +100,7 @@ def execute(
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
         run.go(stop)
-        draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
+        draw_curves(read_metrics(folder.path), folder.path / CURVES, title(config))
         run.record.close_trackers()
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         warnings = tuple(run.record.warnings.values())

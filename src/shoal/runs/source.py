@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shoal.errors import UserError, nearest
 from shoal.policy.named import check_exists
-from shoal.runs.folder import CHECKPOINTS, CONFIG, best_model, models, run_metrics
+from shoal.runs.folder import CHECKPOINTS, CONFIG, best_model, models, read_metrics
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def source_of(text: str) -> Source:
     """The model that `text` names. Raises `UserError` if a run has no such model, or nothing has this name."""
     path = Path(text)
     if (path / CONFIG).is_file():
-        found = best_model(path, run_metrics(path))
+        found = best_model(path, read_metrics(path))
         if found is None:
             raise UserError(f"{path} has no model yet: there is none in {path / CHECKPOINTS}")
         return _of_checkpoint(found, path)

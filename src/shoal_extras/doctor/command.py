@@ -37,7 +37,7 @@ SETTINGS: Final = (
     *("policy.lora_r", "learner.optim", "learner.beta"),
 )
 """The settings that memory and time depend on."""
-PACKAGES: Final = ("shoal", "torch", "transformers", "peft", "bitsandbytes", "vllm")
+PACKAGES: Final = ("shoal", "torch", "transformers", "peft", "vllm")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

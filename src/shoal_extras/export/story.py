@@ -18,7 +18,7 @@ import tomli_w
 from shoal.config.load import make_config, read_config
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.evaluation.pass_at_k import Estimate, wilson
-from shoal.runs.folder import CONFIG, run_metrics
+from shoal.runs.folder import CONFIG, read_metrics
 from shoal.runs.source import Source
 from shoal.runs.tables import read_makers
 
@@ -79,7 +79,7 @@ def story_of(source: Source) -> Story | None:
     # allowed to name code, none of which runs here
     config = make_config(read_config(file), str(file), allow_code=True).resolved()
     base = config.node_models.get(source.node, config.policy.model[0])
-    rows = [row for row in run_metrics(source.run) if row["node"] == source.node and row["round"] <= source.round]
+    rows = [row for row in read_metrics(source.run) if row["node"] == source.node and row["round"] <= source.round]
     asked = [row for row in rows if row.get(PREFIX) is not None]
     own, makers = read_makers(source.run, source.node, source.round)
     return Story(

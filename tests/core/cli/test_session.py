@@ -12,7 +12,7 @@ from rich.console import Console
 from shoal.cli.result import print_result
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs.folder import RunFolder, best_model, run_metrics
+from shoal.runs.folder import RunFolder, best_model, read_metrics
 from shoal.runs.session import execute
 from shoal.runs.tables import TRANSCRIPTS
 
@@ -62,7 +62,7 @@ def said(folder: Path, finished: bool, quiet: bool = False, config: Config | Non
 
 
 def test_the_best_model_is_that_of_the_highest_held_out_figure(run: Path, tmp_path: Path) -> None:
-    assert best_model(run, run_metrics(run)) == run / "checkpoints" / "round-000002" / "bob"
+    assert best_model(run, read_metrics(run)) == run / "checkpoints" / "round-000002" / "bob"
     with RunFolder.create(tmp_path / "without", "") as folder:
         assert best_model(folder.path, []) is None
 
@@ -94,7 +94,7 @@ def test_a_finished_run_says_what_next(run: Path) -> None:
 
 
 def test_what_next_is_not_measured_without_right_answers(run: Path) -> None:
-    rows = [{key: value for key, value in row.items() if key != "eval/pass@1"} for row in run_metrics(run)]
+    rows = [{key: value for key, value in row.items() if key != "eval/pass@1"} for row in read_metrics(run)]
     with RunFolder.open(run) as folder:
         folder.rewrite_metrics(rows)
     text = said(run, finished=True)
@@ -103,7 +103,7 @@ def test_what_next_is_not_measured_without_right_answers(run: Path) -> None:
 
 
 def test_without_held_out_questions_the_local_reward_is_a_result(run: Path) -> None:
-    rows = [{key: value for key, value in row.items() if key != "eval/pass@1"} for row in run_metrics(run)]
+    rows = [{key: value for key, value in row.items() if key != "eval/pass@1"} for row in read_metrics(run)]
     with RunFolder.open(run) as folder:
         folder.rewrite_metrics(rows)
     text = said(run, finished=True)
@@ -118,7 +118,7 @@ def test_a_run_without_checkpoints_promises_nothing(run: Path) -> None:
     (run / "config.toml").write_text("checkpoint_every = 0")
     with pytest.raises(UserError, match="has no checkpoint"):
         execute(Config(), resume=run)
-    assert len(run_metrics(run)) == 9
+    assert len(read_metrics(run)) == 9
 
 
 def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path) -> None:

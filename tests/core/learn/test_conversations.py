@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import torch
 from talking import Echo, conversation, talked, whole_of
-from tiny import InDouble, assert_same, clone, gradients, make_policy, plain_logprobs
+from tiny import InDouble, assert_same, clone, gradients, limit, make_policy, plain_logprobs
 
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.batch import Row, Trained, tensors
@@ -71,7 +71,7 @@ def learned(
 ) -> dict[str, torch.Tensor]:
     """The gradient that the learner applies."""
     config, limits = LearnerConfig(**settings), {"budget": budget, "checkpoint_tokens": 10_000}
-    learner = GRPOLearner(policy, config, PAPER, 1e-3, max_grad_norm=1e9, **limits)
+    learner = limit(GRPOLearner(policy, config, PAPER, 1e-3), max_grad_norm=1e9, **limits)
     found: list[dict[str, torch.Tensor]] = []
     learner.optimizer.register_step_pre_hook(lambda *_: found.append(gradients(learner.model)))
     learner.update(groups)

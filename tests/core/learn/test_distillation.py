@@ -16,6 +16,7 @@ from tiny import (
     assert_same,
     clone,
     gradients,
+    limit,
     make_lm,
     make_policy,
     make_question,
@@ -76,16 +77,14 @@ def rollouts() -> list[Scored]:
 
 
 def make_learner(
-    policy: LanguagePolicy, context: Context = "peers", weight: float = 1.0, budget: int = 0, **settings: Any
+    policy: LanguagePolicy, context: Context = "peers", weight: float = 1.0, budget: int | None = None, **settings: Any
 ) -> Any:
     config = Config.model_validate(
         {"policy": {"num_generations": G}, "learner": {"learning_rate": 1e-2, "optim": "adamw", **settings}}
     )
     learner = PeerDistillation(policy, config, context, weight)
     learner.scorer, learner.node = Scorer(), "ada"
-    learner.max_grad_norm = 1e9
-    learner.token_budget = budget or learner.token_budget
-    return learner
+    return limit(learner, max_grad_norm=1e9, budget=budget)
 
 
 def record(learner: Any) -> list[dict[str, torch.Tensor]]:
@@ -222,7 +221,7 @@ def test_without_right_answers_it_is_plain_grpo(context: Context) -> None:
     policy = make_policy()
     learner, plain = make_learner(clone(policy), context), clone(policy)
     ours = learner.update([one for one in rollouts() if max(one.rewards) < 1 or not one.from_peer], seed=2)
-    theirs = GRPOLearner(plain, learner.config, learner.peers, max_grad_norm=1e9).update(rollouts()[:1], seed=2)
+    theirs = limit(GRPOLearner(plain, learner.config, learner.peers), max_grad_norm=1e9).update(rollouts()[:1], seed=2)
     assert_same(weights(learner.model), weights(plain.lm.model), 0)
     assert {name: ours.metrics[name] for name in theirs.metrics} == theirs.metrics
     assert ours.metrics["tokens/generated"] == ours.metrics["flops/generate"] == 0
@@ -237,7 +236,7 @@ def test_without_context_the_answers_are_own_rollouts() -> None:
         Rollout(q.id, q.hash, group, "ada", 0)
         for q, group in zip(asked, policy.generate(asked, G, seed_of(2, "answers")), strict=True)
     ]
-    GRPOLearner(plain, learner.config, learner.peers, max_grad_norm=1e9).update(
+    limit(GRPOLearner(plain, learner.config, learner.peers), max_grad_norm=1e9).update(
         [*rollouts()[:1], *Scorer().score(anew)], seed=2
     )
     assert_same(weights(learner.model), weights(plain.lm.model), 0)

@@ -17,6 +17,7 @@ from tiny import (
     assert_same,
     clone,
     gradients,
+    limit,
     make_policy,
     make_question,
     make_scored,
@@ -136,7 +137,7 @@ def make_learner(
     weight = f"{said['weight']}(baseline_shift={said['baseline_shift']}, limit={said['limit']})"
     weighing = PeersConfig(weight=weight, gate=said["gate"])
     options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpoint_tokens": checkpoint_tokens, "budget": budget}
-    learner = GRPOLearner(policy, LearnerConfig(**settings), weighing, lr, **options)
+    learner = limit(GRPOLearner(policy, LearnerConfig(**settings), weighing, lr), **options)
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding
         learner.optimizer = torch.optim.SGD(policy.lm.model.parameters(), lr=lr)
     return learner
@@ -239,10 +240,10 @@ def test_gradient_checkpointing_changes_nothing_but_what_is_kept(architecture: s
 
 
 def test_only_passes_longer_than_a_micro_batch_are_checkpointed() -> None:
-    learner = GRPOLearner(make_policy(), budget=24)
+    learner = GRPOLearner(make_policy())
     layer = next(m for m in learner.model.modules() if isinstance(m, GradientCheckpointingLayer))
     found = []
-    for tokens in (24, 25):
+    for tokens in (learner.token_budget, learner.token_budget + 1):
         with learner.checkpointing.of(tokens):
             found.append(layer.training)
     assert found == [False, True]

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_learner import ByHand, make_learner, record
-from tiny import CPU, assert_same, clone, make_policy, make_scored, plain_logprobs, weights
+from tiny import CPU, assert_same, clone, limit, make_policy, make_scored, plain_logprobs, weights
 
 from shoal import rollout
 from shoal.config.sections import LearnerConfig, PeersConfig
@@ -447,7 +447,7 @@ def test_two_ranks_do_what_one_does(iterations: int, own_logprobs: bool) -> None
     config = LearnerConfig(num_iterations=iterations)
 
     def learn(ranks: Ranks) -> Any:
-        learner = GRPOLearner(clone(policy), config, PeersConfig(gate=1.0), 1e-2, ranks, budget=12)
+        learner = limit(GRPOLearner(clone(policy), config, PeersConfig(gate=1.0), 1e-2, ranks), budget=12)
         found = [learner.update(mixed(own_logprobs), seed) for seed in range(2)]
         return found, learner.own_nll, weights(learner.model)
 

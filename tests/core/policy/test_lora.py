@@ -15,6 +15,7 @@ from tiny import (
     ARCHITECTURES,
     CPU,
     assert_same,
+    limit,
     make_lm,
     make_scored,
     plain_logprobs,
@@ -62,7 +63,7 @@ def learner_of(
     policy: LanguagePolicy, checkpoint_tokens: int | None = None, max_grad_norm: float = 1.0, **settings: Any
 ) -> GRPOLearner:
     options: dict[str, Any] = {"checkpoint_tokens": checkpoint_tokens, "max_grad_norm": max_grad_norm}
-    return GRPOLearner(policy, LearnerConfig(**settings), PeersConfig(), 1e-2, **options)
+    return limit(GRPOLearner(policy, LearnerConfig(**settings), PeersConfig(), 1e-2), **options)
 
 
 def rollouts() -> list[Scored]:

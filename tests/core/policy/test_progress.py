@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +9,6 @@ from fakes import question
 from tiny import make_policy
 
 from shoal.errors import Stopped
-from shoal.policy.endpoint import cancellable
 from shoal.protocols import ReportsProgress, progress_to
 from shoal.rollout import Completion, Question
 
@@ -65,27 +63,3 @@ def test_a_policy_of_ones_own_need_not_tell() -> None:
     assert not isinstance(plain, ReportsProgress)
     with progress_to(plain, never):
         assert plain.generate(QUESTIONS, 1, 0) == [()] * 6
-
-
-def test_a_server_is_looked_at_while_it_answers() -> None:
-    ended = []
-
-    async def slow() -> None:
-        try:
-            await asyncio.sleep(1000)
-        finally:
-            ended.append(True)
-
-    def on_progress(answered: int) -> None:
-        assert answered == 3
-        raise Stopped
-
-    with pytest.raises(Stopped):
-        asyncio.run(cancellable(slow(), on_progress, lambda: 3))
-    assert ended == [True]
-
-    async def quick() -> int:
-        return 5
-
-    assert asyncio.run(cancellable(quick(), on_progress, lambda: 3)) == 5
-    assert asyncio.run(cancellable(quick(), None, lambda: 3)) == 5

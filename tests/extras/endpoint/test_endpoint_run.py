@@ -16,12 +16,12 @@ from servers import Reply, Server, chat, free_url, good, serving
 
 from shoal.cli.main import main
 from shoal.evaluation.pass_at_k import evaluate
-from shoal.policy import chat as chat_module
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Question
 from shoal.runs.folder import read_metrics
 from shoal.runs.metrics import rollout_rows, round_metrics
 from shoal.transports.memory import MemorySwarm
+from shoal_extras import chat as chat_module
 
 pytestmark = pytest.mark.slow
 

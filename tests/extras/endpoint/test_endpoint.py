@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from servers import Reply, Server, chat, free_url, good, serving
 
-from shoal.errors import UserError
-from shoal.policy import chat as chat_module
+from shoal.errors import Stopped, UserError
 from shoal.policy.decoders.base import Sampling
-from shoal.policy.endpoint import EndpointPolicy
 from shoal.rollout import FinishReason, Message, Question, QuestionId
+from shoal_extras import chat as chat_module
+from shoal_extras.endpoint import EndpointPolicy, cancellable
 
 
 @pytest.fixture(autouse=True)
@@ -359,3 +359,27 @@ def test_a_notebook_may_ask_a_server() -> None:
 
     with serving() as server:
         assert [len(group) for group in asyncio.run(cell(server))] == [3, 3]
+
+
+def test_a_server_is_looked_at_while_it_answers() -> None:
+    ended = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            ended.append(True)
+
+    def on_progress(answered: int) -> None:
+        assert answered == 3
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        asyncio.run(cancellable(slow(), on_progress, lambda: 3))
+    assert ended == [True]
+
+    async def quick() -> int:
+        return 5
+
+    assert asyncio.run(cancellable(quick(), on_progress, lambda: 3)) == 5
+    assert asyncio.run(cancellable(quick(), None, lambda: 3)) == 5

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from shoal.errors import UserError
-from shoal.policy.chat import ATTEMPTS, ChatClient, ChatError, Choice
 from shoal.policy.decoders.base import Sampling
 from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import refuse_conversations
 from shoal.tasks.pictures import data_address
+from shoal_extras.chat import ATTEMPTS, ChatClient, ChatError, Choice
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.policy.decoders.base import Sampling
-from shoal.policy.endpoint import EndpointPolicy
 from shoal.rollout import FinishReason, Message, Question, QuestionId
 from shoal.runs.folder import read_metrics
+from shoal_extras.endpoint import EndpointPolicy
 
 if TYPE_CHECKING:
     from shoal.policy.loading import LanguageModel
