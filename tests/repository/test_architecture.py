@@ -31,7 +31,6 @@ LAYERS = [
     {"admission"},
     {"transports"},
     {"membership"},
-    {"invitations"},
     {"evaluation"},
     {"node"},
     {"runs"},

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.identity.keys import Identity
-from shoal.invitations.entry import DAY, Entry, EntryTasks
-from shoal.invitations.invitation import Invitation
-from shoal_host.host.written import sign_entry, written
+from shoal_host.invitations.entry import DAY, Entry, EntryTasks
+from shoal_host.invitations.invitation import Invitation, sign_entry, written
 
 NOW = 1_800_000_000
 KEY = "ab" * 32

@@ -4,6 +4,7 @@ import argparse
 
 from shoal.cli.flags import add_own_code, add_settings, config_of, given_settings
 from shoal.cli.run import add_run_arguments, resumed
+from shoal.cli.swarms import by_invitation, swarm_settings
 from shoal.config.load import merged
 from shoal.config.settings import ENDLESS
 
@@ -36,11 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    from shoal.cli.swarms import show_invitation, swarm_settings  # the network, only now
-
     given = given_settings(args)
     if args.show:
-        return show_invitation(args.endpoints)
+        by_invitation("show", args.endpoints)
+        return 0
     given = swarm_settings(args.endpoints, given, not (args.config or args.resume), args.quiet)
     if args.resume:
         config = resumed(args, given, network=True)

@@ -1,108 +1,35 @@
-"""`shoal join INVITATION`, and what an invitation says (`--show`): a swarm by what its host has signed."""
+"""Where a swarm is, by the words of a command: addresses, or an invitation, which `shoal_host` reads."""
 
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
-
-from shoal.config.load import make_config, merged
+from shoal.config.load import merged
+from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError
-from shoal.identity.keys import name_of
-from shoal.invitations.entry import BadEntry, date
-from shoal.invitations.invitation import Invitation, is_invitation, read_invitation
-from shoal.invitations.pinned import DIGITS, kept, key_file, known_key
-from shoal.untrusted import printable
 
-YOURS: Final = "not named by the host: each node gives its own (--data, --task, --suite or --config)"
-SAID: Final = {
-    **{"name": "--swarm", "connect": "the addresses", "suite": "--suite", "only": "--only"},
-    **{"sources": "--task or --data", "examples": "--examples", "answer": "--answer"},
-}
-"""What an invitation says, and what says the same beside it."""
+INVITATIONS: Final = "shoal.invitations"
+"""Entry points: `show` prints what an invitation says; `settings` takes what `swarm_settings` does."""
 
 
-def show_invitation(words: Sequence[str]) -> int:
-    """Prints everything that an invitation says. `words`: the invitation, and nothing else. Raises `UserError`."""
-    _show(*_opened(words))
-    return 0
+def is_invitation(word: str) -> bool:
+    """Whether `word` is meant as an invitation; it may be damaged."""
+    return word.upper().startswith("SHOAL:")
 
 
 def swarm_settings(
     words: Sequence[str], given: dict[str, Any], needs_tasks: bool = False, quiet: bool = False
 ) -> dict[str, Any]:
     """The settings `given` over those that `words` say: addresses, or an invitation alone. Of that it is shown first
-    who hosts the swarm and what it asks for, and the flags may not say the same; `needs_tasks`: one of both says which
-    tasks. Raises `UserError`."""
-    if not any(map(is_invitation, words)):
-        return merged({"network": {"connect": words}} if words else {}, given)
-    invitation, is_new = _opened(words)
-    entry = invitation.entry
-    tasks = given.get("tasks", {})
-    if needs_tasks and entry.tasks is None and not tasks.keys() & SAID.keys():
-        raise UserError(
-            f"the host of '{entry.name}' does not name the tasks: give them by --data, --task, --suite or "
-            "--config; its rules say which (`shoal join --show INVITATION`)"
-        )
-    said = [flag for name, flag in SAID.items() if name in (given.get("network", {}) | (tasks if entry.tasks else {}))]
-    if said:
-        raise UserError(
-            f"the invitation to '{entry.name}' says the swarm, where it is and its tasks: leave out {said[0]}"
-        )
-    make_config(entry.settings, f"the invitation to '{entry.name}'")
-    if not quiet:
-        _show(invitation, is_new)
-    return merged(merged(entry.settings, {"network": kept(invitation)}), given)
+    who hosts the swarm and what it asks for, unless `quiet`, and the flags may not say the same. `needs_tasks`: one of
+    both says which tasks. Raises `UserError`."""
+    if any(map(is_invitation, words)):
+        settings: dict[str, Any] = by_invitation("settings", words, given, needs_tasks, quiet)
+        return settings
+    return merged({"network": {"connect": words}} if words else {}, given)
 
 
-def _opened(words: Sequence[str]) -> tuple[Invitation, bool]:
-    """The invitation in `words`, which stands alone, and whether its host was not known by its name. Raises
-    `UserError`."""
-    if len(words) != 1 or not is_invitation(words[0]):
-        raise UserError("an invitation stands alone: it has the addresses, and it is one word")
-    try:
-        invitation = read_invitation(words[0], time.time())
-    except BadEntry as error:
-        raise UserError(f"this invitation cannot be used: {error}") from None
-    entry = invitation.entry
-    known = known_key(entry.name)
-    if known not in (None, entry.key):
-        raise UserError(
-            f"ANOTHER HOST: the name '{entry.name}' belongs to the key {known[:DIGITS]}, which you joined or watched "
-            f"before, and this invitation is of {entry.key[:DIGITS]}: if you trust that one, remove "
-            f"{key_file(entry.name)}"
-        )
-    return invitation, known is None
-
-
-def _show(invitation: Invitation, is_new: bool) -> None:
-    """Prints all that an invitation says, as text of a stranger."""
-    entry = invitation.entry
-    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-
-    def row(label: str, *values: str) -> None:
-        for value in values:
-            grid.add_row(label, Text(printable(value, 400)))
-            label = ""
-
-    state = "new: the name belongs to this key from your first join on" if is_new else "known"
-    row("host", f"{entry.host}, key {entry.key[:DIGITS]} ({state})")
-    row("swarm", entry.swarm + " (private)" * bool(invitation.secret))
-    if entry.certificate:
-        row("certificate", f"SHA-256 {entry.certificate}")
-    row("tasks", str(entry.tasks or YOURS))
-    row("relays", *entry.relays)
-    row("judges", *(_judge(address) for address in entry.judges))
-    row("rules", *entry.rules)
-    row("holds", f"signed on {date(entry.signed)}, until {date(entry.expires)}")
-    head = Text(entry.name, "bold").append(f"  {printable(entry.about)}" if entry.about else "", "not bold")
-    Console(highlight=False).print(Group(head, grid))
-
-
-def _judge(address: str) -> str:
-    url, _, key = address.partition("#")
-    return f"{url} ({name_of(bytes.fromhex(key))})"
+def by_invitation(what: str, *arguments: Any) -> Any:
+    """Calls an entry point of `INVITATIONS`. Raises `UserError`."""
+    if what not in offered(INVITATIONS):
+        raise UserError("an invitation needs the package shoal_host, which is not installed")
+    return call_offered(INVITATIONS, what, *arguments)

@@ -75,7 +75,19 @@ class SwarmConnection:
         limits = limits or AdmissionLimits.of(config)
         self._max_bytes = limits.max_bytes
         self._examiners: list[Examiner] = []
-        self.admission = admission or self._admission(limits, rewards)
+        if admission is None:
+            quick, patient = self._examiners = [Examiner(config.tasks), Examiner(config.tasks)]
+            admission = Admission(
+                self.swarm,
+                quick,
+                limits,
+                num_generations=config.policy.num_generations,
+                patient=patient,
+                rewards=rewards,
+                secret=self.secret,
+                own=identity.public,
+            )
+        self.admission = admission
         self._intake = Intake(self.admission, self._admitted)
         self._notices = NoticeReader(self.swarm, self.secret, on_notice) if on_notice else None
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
@@ -104,19 +116,6 @@ class SwarmConnection:
         self._sender.start()
         if not waits:
             self.start()
-
-    def _admission(self, limits: AdmissionLimits, rewards: Combined | None) -> Admission:
-        quick, patient = self._examiners = [Examiner(self.config.tasks), Examiner(self.config.tasks)]
-        return Admission(
-            self.swarm,
-            quick,
-            limits,
-            num_generations=self.config.policy.num_generations,
-            patient=patient,
-            rewards=rewards,
-            secret=self.secret,
-            own=self.identity.public,
-        )
 
     @property
     def seed_key(self) -> tuple[str | int, ...]:
@@ -156,7 +155,7 @@ class SwarmConnection:
         return self._intake.take()
 
     def need(self, live: int, wanted: int) -> None:
-        """Call this once a round: the pool has `live` rollouts with a gradient, and an update can use `wanted` (J)."""
+        """Once a round: the pool has `live` rollouts with a gradient, and an update can use `wanted` (J)."""
         self.transport.need(live, wanted)
 
     def save(self, folder: Path) -> None:

@@ -9,10 +9,9 @@ import msgspec
 from shoal.config.load import read_config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
-from shoal.invitations.entry import DAY, LONGEST, BadEntry, Entry
-from shoal.invitations.invitation import Invitation
 from shoal.untrusted import printable
-from shoal_host.host.written import sign_entry, written
+from shoal_host.invitations.entry import DAY, LONGEST, BadEntry, Entry
+from shoal_host.invitations.invitation import Invitation, sign_entry, written
 
 HELP = """Signs what a swarm's host says of it and prints an invitation: one line that others paste to join. `shoal
 host` does this by itself; this is for relays and judges that you run by hand (docs/guides/host.md).

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from shoal.errors import UserError
 from shoal.identity.keys import replace
-from shoal.invitations.entry import DAY, BadEntry, Entry, EntryTasks
 from shoal.untrusted import printable
 from shoal_host.host.keys import HostKeys
 from shoal_host.host.parts import Part
 from shoal_host.host.settings import HostSettings, at
-from shoal_host.host.written import sign_entry, written
+from shoal_host.invitations.entry import DAY, BadEntry, Entry, EntryTasks
+from shoal_host.invitations.invitation import sign_entry, written
 from shoal_web.serving.server import is_loopback
 
 LOGS: Final = "logs"

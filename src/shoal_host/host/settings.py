@@ -17,11 +17,11 @@ from shoal.config.load import read_config
 from shoal.config.tasks import PICTURES, TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
-from shoal.invitations.entry import Line, Word
 from shoal.runs.disk import LOCK, write_atomically
 from shoal.tasks.create import ENVIRONMENTS
 from shoal.tasks.suites import specs_of
 from shoal.untrusted import printable
+from shoal_host.invitations.entry import Line, Word
 
 FILE: Final = "host.toml"
 PORT: Final = 7447

@@ -5,10 +5,9 @@ from contextlib import closing
 from pathlib import Path
 
 from shoal.cli.flags import add_settings, given_settings
-from shoal.cli.swarms import swarm_settings
+from shoal.cli.swarms import is_invitation, swarm_settings
 from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError
-from shoal.invitations.invitation import is_invitation
 from shoal_web.serving import server
 from shoal_web.watch.server import make_app
 from shoal_web.watch.source import Source

@@ -19,13 +19,13 @@ from rich.console import Console
 from shoal.cli.main import _parser, main
 from shoal.config.load import make_config
 from shoal.errors import UserError
-from shoal.invitations.invitation import read_invitation
 from shoal_host.host import keys as host_keys_file
 from shoal_host.host.invite import INVITATION, MARGIN, PICTURE, code_of, drawn, invite, show
 from shoal_host.host.keys import host_keys
 from shoal_host.host.parts import parts_of
 from shoal_host.host.settings import HostSettings, keep, settled
 from shoal_host.host.supervisor import COMMAND, Supervisor
+from shoal_host.invitations.invitation import read_invitation
 
 Capture = pytest.CaptureFixture[str]
 

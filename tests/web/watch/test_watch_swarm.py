@@ -28,7 +28,7 @@ from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.session import TransportOptions, open_session, options_of
 from shoal.wire.notices import MAX_LESSONS, Lesson, Notice, seal_notice
 from shoal_host.host.keys import host_keys
-from shoal_host.host.written import written
+from shoal_host.invitations.invitation import written
 from shoal_web import registry
 from shoal_web.serving.guard import Access
 from shoal_web.watch import swarm as heard

@@ -13,10 +13,9 @@ from swarm_entries import KEY, NOW, entry, signed, signed_badly
 from shoal.config.answer_form import FORMS
 from shoal.config.load import make_config
 from shoal.identity.keys import Identity
-from shoal.invitations.entry import DAY, DOMAIN, LONGEST, BadEntry, Entry, EntryTasks
-from shoal.invitations.invitation import AHEAD, Invitation, read_invitation
 from shoal.tasks.suites import SUITES, specs_of
-from shoal_host.host.written import sign_entry, written
+from shoal_host.invitations.entry import DAY, DOMAIN, LONGEST, BadEntry, Entry, EntryTasks
+from shoal_host.invitations.invitation import AHEAD, Invitation, read_invitation, sign_entry, written
 
 HOST = Identity.generate()
 

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 from swarm_entries import signed
 
-from shoal.cli.swarms import show_invitation
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
-from shoal.invitations import pinned
-from shoal.invitations.invitation import Invitation
 from shoal.transports.zenoh.session import TransportOptions, Unreachable, open_session
 from shoal_host.host.keys import HostKeys, host_keys
-from shoal_host.host.written import written
+from shoal_host.invitations import pinned
+from shoal_host.invitations.invitation import Invitation, written
+from shoal_host.invitations.joining import show_invitation
 from shoal_host.relay.forwarder import Limits
 from shoal_host.relay.relay import running_relay
 

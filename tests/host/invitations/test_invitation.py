@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from swarm_entries import KEY, NOW, entry, signed
 
+from shoal.cli.swarms import is_invitation
 from shoal.identity.keys import Identity
-from shoal.invitations.entry import DAY, BadEntry, EntryTasks
-from shoal.invitations.invitation import LONGEST, PREFIX, Invitation, is_invitation, read_invitation
-from shoal_host.host.written import written
+from shoal_host.invitations.entry import DAY, BadEntry, EntryTasks
+from shoal_host.invitations.invitation import LONGEST, PREFIX, Invitation, read_invitation, written
 
 HOST = Identity.generate()
 CERTIFICATE = "cd" * 32

@@ -1,10 +1,10 @@
 """An invitation: a swarm's signed entry as one word to paste or to scan, with the secret of a private swarm.
 
-    opened = read_invitation("SHOAL:AEOPQ...", now=time.time())    # an `Invitation`; raises `BadEntry`
+    word = written(sign_entry(entry, identity))            # SHOAL:AEOPQ...
+    opened = read_invitation(word, now=time.time())        # an `Invitation`, or `BadEntry` with the reason
 
-Hosts write it (`shoal_host.host.written`). Whoever passes it on can change nothing: what is signed is made again from
-what was read, so what is verified is what is used. Base32 in capitals makes the smallest QR code, and no shell, chat or
-terminal changes it.
+Whoever passes it on can change nothing: what is signed is made again from what was read, so what is verified is what is
+used. Base32 in capitals makes the smallest QR code, and no shell, chat or terminal changes it.
 
     SHOAL: base32( checksum of 4 bytes | version, 1 byte | MessagePack array of the fields )
 """
@@ -19,10 +19,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from shoal.identity.keys import verify
+from shoal.identity.keys import Identity, verify
 from shoal.identity.secret import SHORTEST
-from shoal.invitations.entry import BadEntry, Entry, EntryTasks, check, date
 from shoal.untrusted import UNDECODABLE, printable
+from shoal_host.invitations.entry import BadEntry, Entry, EntryTasks, check, date
 
 PREFIX: Final = "SHOAL:"
 VERSION: Final = 1
@@ -45,7 +45,7 @@ class Invitation:
     """Of a private swarm. The host does not sign it."""
 
 
-class Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     """An entry with keys and hashes as bytes, its signature, and the secret. `Entry` bounds what stands in it."""
 
     name: str
@@ -63,18 +63,41 @@ class Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen
     secret: Annotated[str, Meta(pattern=rf"\A({SECRET})?\Z")]
 
 
-_decoder = msgspec.msgpack.Decoder(Packed)
+_decoder = msgspec.msgpack.Decoder(_Packed)
 
 
-def is_invitation(word: str) -> bool:
-    """Whether `word` is meant as an invitation; it may be damaged."""
-    return word.upper().startswith(PREFIX)
+def sign_entry(entry: Entry, identity: Identity, secret: str = "") -> Invitation:
+    """The invitation of the entry's host. Raises `BadEntry` for an entry that nobody would take."""
+    check(entry)
+    return Invitation(entry, identity.sign(entry.statement), secret)
 
 
-def word_of(packed: Packed) -> str:
-    """The one word that has these fields."""
+def written(invitation: Invitation) -> str:
+    """The word that `read_invitation` reads. Raises `BadEntry` if it would be too long, or its secret is none."""
+    entry = invitation.entry
+    if invitation.secret and not re.fullmatch(SECRET, invitation.secret):
+        raise BadEntry(f"a secret has {SHORTEST} to 128 visible characters")
+    tasks = entry.tasks
+    packed = _Packed(
+        entry.name,
+        entry.swarm,
+        entry.about,
+        list(entry.relays),
+        (tasks.suite, list(tasks.only), tasks.examples, tasks.answer) if tasks else None,
+        list(entry.judges),
+        list(entry.rules),
+        bytes.fromhex(entry.key),
+        entry.signed,
+        entry.expires,
+        bytes.fromhex(entry.certificate or ""),
+        invitation.signature,
+        invitation.secret,
+    )
     body = bytes([VERSION]) + msgspec.msgpack.encode(packed)
-    return PREFIX + base64.b32encode(_checksum(body) + body).decode().rstrip("=")
+    word = PREFIX + base64.b32encode(_checksum(body) + body).decode().rstrip("=")
+    if len(word) > LONGEST:
+        raise BadEntry(f"an invitation of {len(word)} characters, of at most {LONGEST}")
+    return word
 
 
 def read_invitation(word: str, now: float) -> Invitation:
@@ -106,12 +129,13 @@ def read_invitation(word: str, now: float) -> Invitation:
     if entry.expires <= now:
         raise BadEntry(f"expired on {date(entry.expires)}")
     check(entry)
-    if word_of(packed) != word:
+    invitation = Invitation(entry, packed.signature, packed.secret)
+    if written(invitation) != word:
         raise BadEntry("malformed: an invitation is written in one way only")
-    return Invitation(entry, packed.signature, packed.secret)
+    return invitation
 
 
-def _entry_in(packed: Packed) -> Entry:
+def _entry_in(packed: _Packed) -> Entry:
     """Raises `msgspec.ValidationError` for what an entry may not have."""
     fields = msgspec.structs.asdict(packed)
     del fields["signature"], fields["secret"]

@@ -9,15 +9,15 @@ import pytest
 from swarm_entries import NOW, signed
 
 import shoal.cli.session
+import shoal.cli.swarms
 import shoal_web.human.command
 from shoal.cli.main import main
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
-from shoal.invitations import pinned
-from shoal.invitations.entry import DAY
-from shoal.invitations.invitation import read_invitation
-from shoal_host.host.written import written
+from shoal_host.invitations import pinned
+from shoal_host.invitations.entry import DAY
+from shoal_host.invitations.invitation import read_invitation, written
 
 Capture = pytest.CaptureFixture[str]
 TOML = """
@@ -192,3 +192,9 @@ def test_what_is_wrong_with_an_invitation_is_one_line(joined: list[Config], caps
     assert "ANOTHER HOST" in said
     assert str(pinned.key_file("reef")) in said
     assert len(joined) == 1
+
+
+def test_the_core_alone_says_who_reads_invitations(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(shoal.cli.swarms, "offered", lambda group: {})
+    assert "needs the package shoal_host" in complaint(capsys, "join", "SHOAL:AAAA")
+    assert "needs the package shoal_host" in complaint(capsys, "join", "--show", "SHOAL:AAAA")

@@ -15,10 +15,10 @@ from typing import Final
 
 from shoal.errors import UserError
 from shoal.identity.keys import identity_path, replace
-from shoal.invitations.entry import Entry
-from shoal.invitations.invitation import Invitation
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import printable, read_regular
+from shoal_host.invitations.entry import Entry
+from shoal_host.invitations.invitation import Invitation
 
 DIGITS: Final = 16
 """Hex digits of a key that stand for the whole: nobody makes another key that begins so."""
