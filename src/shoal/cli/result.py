@@ -83,8 +83,6 @@ def _figures(outcome: Outcome, rows: Rows) -> list[str]:
     blind = next((row["eval/blind"] for row in rows if row.get("eval/blind") is not None), None)
     ignoring = f"; answers that ignore the question get {blind:.3f}" if blind is not None else ""
     ends = f"first and last {tenth} rounds" if tenth > 1 else "first and last round"
-    saving = outcome.saving_seconds
-    saved = f", of which checkpoints took {clock(saving)}" if saving >= 1 else ""
     held_out = []
     if evaluated:
         begun, ended = min(evaluated), max(evaluated)
@@ -95,7 +93,7 @@ def _figures(outcome: Outcome, rows: Rows) -> list[str]:
     return [
         *held_out,
         f"local reward     {early:.3f} -> {late:.3f} ({ends})" if rounds > 1 else f"local reward     {early:.3f}",
-        f"{rounds} round{'s' * (rounds > 1)} on {outcome.device} in {clock(outcome.seconds)}{saved}",
+        f"{rounds} round{'s' * (rounds > 1)} on {outcome.device} in {clock(outcome.seconds)}",
     ]
 
 

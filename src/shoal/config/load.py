@@ -156,11 +156,8 @@ def _shown(value: Any) -> str:
 
 
 def nearest_setting(where: list[str], section: type[Section]) -> str:
-    """A hint for an unknown setting: the most similar name of its section, else of all sections."""
-    prefix = ".".join(where[:-1])
-    near = difflib.get_close_matches(where[-1], section.model_fields, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean '{f'{prefix}.' if prefix else ''}{near[0]}'?"
-    everywhere = {name.rpartition(".")[2]: name for name, _ in settings_of(Config)}
-    near = difflib.get_close_matches(where[-1], everywhere, n=1, cutoff=0.7)
-    return f"did you mean '{everywhere[near[0]]}'?" if near else "`shoal run --help` lists them all"
+    """A hint for an unknown setting: the most similar name of its section or of all sections."""
+    names = {name.rpartition(".")[2]: name for name, _ in settings_of(Config)}
+    names |= {name: ".".join([*where[:-1], name]) for name in section.model_fields}
+    near = difflib.get_close_matches(where[-1], names, n=1, cutoff=0.6)
+    return f"did you mean '{names[near[0]]}'?" if near else "`shoal run --help-all` lists them all"

@@ -48,8 +48,6 @@ class Run:
         self.folder = folder
         self.record = Record(nodes, folder, watch, trackers or {})
         self.held_out = HeldOut(nodes, self.record)
-        self.saving_seconds = 0.0
-        """Of all checkpoints so far."""
         self._flushed = time.monotonic()
         self._saved = 0.0
         """Seconds of a checkpoint since the last round."""
@@ -149,4 +147,3 @@ class Run:
         self.record.watch.status("")
         self._checkpointed, self._flushed = nodes.round, time.monotonic()
         self._saved += self._flushed - start
-        self.saving_seconds += self._flushed - start

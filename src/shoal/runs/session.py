@@ -49,8 +49,6 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     """What was wrong during the run, such as a task whose scorer failed."""
     seconds: float = 0.0
-    saving_seconds: float = 0.0
-    """Of these, what checkpoints took."""
 
 
 def execute(
@@ -104,8 +102,7 @@ def execute(
         run.record.close_trackers()
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         warnings = tuple(run.record.warnings.values())
-        seconds = time.monotonic() - start, run.saving_seconds
-        return Outcome(folder.path, nodes.round, run.finished, device, warnings, *seconds)
+        return Outcome(folder.path, nodes.round, run.finished, device, warnings, time.monotonic() - start)
 
 
 def ready(config: Config, joins: bool) -> None:

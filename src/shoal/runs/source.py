@@ -27,18 +27,16 @@ class Source:
 def source_of(text: str) -> Source:
     """The model that `text` names. Raises `UserError` if a run has no such model, or nothing has this name."""
     path = Path(text)
-    if (path / CONFIG).is_file():
-        found = best_model(path, read_metrics(path))
-        if found is None:
-            raise UserError(f"{path} has no model yet: there is none in {path / CHECKPOINTS}")
-        return _of_checkpoint(found, path)
-    if (path.parent / CONFIG).is_file() and not path.exists():
-        nodes = models(path.parent)
+    whole = (path / CONFIG).is_file()
+    if whole or ((path.parent / CONFIG).is_file() and not path.exists()):
+        run = path if whole else path.parent
+        nodes = models(run)
         if not nodes:
-            raise UserError(f"{path.parent} has no model yet: there is none in {path.parent / CHECKPOINTS}")
-        if path.name not in nodes:
-            raise UserError(f"{path.parent} has no model of '{path.name}'; {nearest(path.name, nodes)}")
-        return _of_checkpoint(nodes[path.name], path.parent)
+            raise UserError(f"{run} has no model yet: there is none in {run / CHECKPOINTS}")
+        if not whole and path.name not in nodes:
+            raise UserError(f"{run} has no model of '{path.name}'; {nearest(path.name, nodes)}")
+        best = best_model(run, read_metrics(run)) if whole else None
+        return _of_checkpoint(best or nodes[path.name], run)
     if len(path.parents) > 2 and path.parents[1].name == CHECKPOINTS and (path.parents[2] / CONFIG).is_file():
         if path in models(path.parents[2]).values():
             return _of_checkpoint(path, path.parents[2])

@@ -203,7 +203,7 @@ def test_unknown_settings_are_refused_with_the_nearest(settings: dict[str, Any],
 @pytest.mark.parametrize("name", ["int", "floats", "constrained", "zzz"])
 def test_unknown_settings_without_a_likeness(name: str) -> None:
     for settings, full in (({name: 1}, name), ({"round": {name: 1}}, f"round.{name}")):
-        assert complaint(settings) == f"one.toml: there is no setting '{full}'; `shoal run --help` lists them all"
+        assert complaint(settings) == f"one.toml: there is no setting '{full}'; `shoal run --help-all` lists them all"
 
 
 @pytest.mark.parametrize(
