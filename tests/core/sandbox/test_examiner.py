@@ -123,6 +123,14 @@ def test_nobody_is_blamed_for_a_question_that_takes_long_to_make(examiner: Exami
     assert (patient.reason, patient.rewards) == ("", (1.0,))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process starts from nothing")
+def test_fresh_processes_are_forks(examiner: Examiner) -> None:
+    """No import has started a thread, as that of pyarrow does."""
+    examiner.start()
+    assert examiner._worker._source is not None
+    assert examiner._worker._source.forks
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process starts from nothing")
 def test_a_fresh_process_is_there_at_once(examiner: Examiner) -> None:

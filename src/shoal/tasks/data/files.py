@@ -4,6 +4,7 @@
     list(table.rows())              # [(2, {"question": "2 + 2 =", "answer": "4"}), ...]
 
 A row has the number by which a person finds it in the file. A row that is not even readable comes as an `Unusable`.
+pyarrow, which starts threads, is imported where a file is read: what scores answers (`sandbox.process`) has to fork.
 """
 
 import codecs
@@ -20,9 +21,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 import msgspec
-import pyarrow
-import pyarrow.feather
-import pyarrow.parquet
 
 from shoal.errors import UserError, in_brief
 from shoal.tasks.data.rows import MOST_BYTES, Unusable
@@ -87,6 +85,8 @@ def read_file(path: Path, sheet: str = "") -> File:
 
 def _told(path: Path, rows: Callable[[Path], Numbered]) -> Numbered:
     """The same rows; what a library says of a broken file becomes a line that names the file."""
+    import pyarrow
+
     number = 0
     try:
         for number, row in rows(path):
@@ -101,6 +101,8 @@ def _opened(path: Path) -> BinaryIO:
     raw = open_regular(path)
     if not packed:
         return raw
+    import pyarrow
+
     return cast(BinaryIO, io.BufferedReader(pyarrow.CompressedInputStream(raw, packed)))
 
 
@@ -108,6 +110,8 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _text(path: Path) -> File:
+    import pyarrow
+
     try:
         encoding = _encoding(path)
         with io.TextIOWrapper(_opened(path), encoding=encoding, newline="") as text:
@@ -300,6 +304,9 @@ def _json_array(path: Path) -> Numbered:
 
 
 def _table(path: Path) -> Numbered:
+    import pyarrow.ipc
+    import pyarrow.parquet
+
     open_regular(path).close()  # a pipe would be waited for
     if path.name.lower().endswith(".parquet"):
         with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
@@ -336,6 +343,8 @@ def rows_of(tables: Iterator[Any]) -> Iterator[Any]:
 
 def _is_short(kind: Any) -> bool:
     """Whether numbers have fewer bits than Python's: their shortest form is 0.1, and not 0.10000000149011612."""
+    import pyarrow
+
     return bool(pyarrow.types.is_float32(kind) or pyarrow.types.is_float16(kind))
 
 
