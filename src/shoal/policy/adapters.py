@@ -42,6 +42,9 @@ def fill_adapters(model: Any, folder: Path, base: str) -> None:
         raise UserError(f"the adapters in '{folder}' do not fit model '{base}': {reason}") from error
     if misfits:
         raise UserError(f"the adapters in '{folder}' do not fit model '{base}': it has no {misfits[0]}")
+    lacking = sorted(peft.get_peft_model_state_dict(model).keys() - saved.keys())
+    if lacking:
+        raise UserError(f"the adapters in '{folder}' lack {len(lacking)} matrices, such as {lacking[0]}")
 
 
 def merged_with_adapters(model: Any, folder: Path, base: str) -> Any:
@@ -49,12 +52,26 @@ def merged_with_adapters(model: Any, folder: Path, base: str) -> Any:
     peft = import_peft()
     try:
         with quiet():
-            adapted = peft.PeftModel(model, peft.PeftConfig.from_pretrained(folder))
+            settings = peft.PeftConfig.from_pretrained(folder)
+            _untie(model, settings)
+            adapted = peft.PeftModel(model, settings)
             fill_adapters(adapted, folder, base)
             merged = adapted.merge_and_unload()
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # kinds of adapters that cannot be merged
         raise UserError(f"the adapters in '{folder}' cannot be merged: {in_brief(error)}") from error
     return merged.requires_grad_(True)
+
+
+def _untie(model: Any, settings: Any) -> None:
+    """Gives the output layer a matrix of its own if adapters belong to it or to the embeddings: one matrix for both
+    cannot hold adapters of one."""
+    targets = settings.target_modules or ()
+    named = [targets] if isinstance(targets, str) else targets
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    names = {name.rpartition(".")[2] for name, module in model.named_modules() if module in ends}
+    if ends[0].weight is ends[1].weight and any(name.rpartition(".")[2] in names or "|" in name for name in named):
+        ends[1].weight = type(ends[1].weight)(ends[1].weight.detach().clone())
+        model.config.get_text_config().tie_word_embeddings = model.config.tie_word_embeddings = False
 
 
 def import_peft() -> Any:

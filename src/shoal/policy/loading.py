@@ -6,6 +6,7 @@ import io
 import os
 import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -29,10 +30,12 @@ from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError, in_brief
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.fetch import resolve
+from shoal.policy.gguf_facts import Facts, facts_of
 from shoal.policy.named import check_spelling, named, nearest
 from shoal.policy.pictures import FAMILIES
 from shoal.policy.template import chat_template
 from shoal.policy.vision import Vision, attach_vision, vision_of
+from shoal.untrusted import printable
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class LanguageModel:
             self.vision.save(folder)
 
 
+SHOWN: Final = 3
+"""Weights that an error names."""
 ALIGNMENT = 64
 """Bytes."""
 SUPERBPE: Final = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, len("superbpe")) + b"superbpe"
@@ -98,13 +103,24 @@ def load(name: str, device: torch.device) -> LanguageModel:
             tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
             sees = "gguf_file" not in options and AutoConfig.from_pretrained(source, **options).model_type in FAMILIES
             auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-            model: Any = auto.from_pretrained(source, dtype=torch.float32, **options)
+            facts = _facts(source, options)
+            if facts and facts.rope:
+                options["config"] = AutoConfig.from_pretrained(source, **options)
+                options["config"].rope_parameters = facts.rope
+            model: Any
+            model, found = auto.from_pretrained(source, dtype=torch.float32, output_loading_info=True, **options)
             processor = AutoImageProcessor.from_pretrained(source, backend="pil", **options) if sees else None
+    except UserError as error:
+        raise UserError(f"model '{name}' cannot be loaded: {error}") from error
     except MemoryError as error:
         raise UserError(f"model '{name}' does not fit into this machine's memory; take a smaller one") from error
     except Exception as error:  # loaders raise whatever their parsers do
         raise UserError(f"model '{name}' cannot be loaded: {_reason(name, error)}") from error
-    if "gguf_file" in options:
+    check_weights(name, found)
+    if facts:
+        ends = model.generation_config.eos_token_id
+        ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+        model.generation_config.eos_token_id = sorted(facts.stop_ids.union(ends))
         _cut_as_the_file_says(tokenizer, Path(source) / options["gguf_file"])
         _forget_quantisation(model)
     if processor is not None:
@@ -112,6 +128,28 @@ def load(name: str, device: torch.device) -> LanguageModel:
     loaded = language_model(name, model, tokenizer)
     _align(model.to(device))
     return loaded
+
+
+def check_weights(name: str, found: Mapping[str, Any]) -> None:
+    """Raises `UserError` if a model's files lack weights, or have others than the model: what is missing would be
+    random. `found`: what transformers says of the loading."""
+    wrong = ("missing_keys", "lack"), ("unexpected_keys", "have beside the model's"), ("mismatched_keys", "misshape")
+    others = sorted(found.get("unexpected_keys") or ())
+    for keys, what in wrong:
+        names = sorted(key if isinstance(key, str) else key[0] for key in found.get(keys) or ())
+        if names:
+            alike = next((other for other in others if other.endswith(f".{names[0]}")), "")
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            shown = printable(", ".join(names[:SHOWN]), 300) + more
+            hint = f" (they have {printable(alike, 100)})" if keys == "missing_keys" and alike else ""
+            raise UserError(f"model '{name}' cannot be loaded: its files {what} the weights {shown}{hint}")
+
+
+def _facts(source: str, options: Mapping[str, Any]) -> Facts | None:
+    """What a GGUF file says that transformers does not read."""
+    if "gguf_file" not in options:
+        return None
+    return facts_of(Path(source) / options["gguf_file"], AutoConfig.from_pretrained(source, **options))
 
 
 def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:

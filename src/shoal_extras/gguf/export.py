@@ -115,8 +115,13 @@ def _add_ends(writer: gguf.GGUFWriter, lm: LanguageModel) -> None:
     # the end of a turn where there are turns; a line's end, which stops a base model here, is no end of a text
     end = lm.eos_id if chats or eos is None else eos
     writer.add_eos_token_id(end)
-    if eos not in (None, end):
-        writer.add_eot_token_id(eos)
+    said = lm.model.generation_config.eos_token_id
+    others = dict.fromkeys([eos, *(said if isinstance(said, list) else [said])])
+    ends = [id for id in others if id not in (None, end)]
+    if len(ends) > 2:
+        raise UserError(f"a GGUF file holds three stop tokens, and the model has {len(ends) + 1}")
+    for id, add in zip(ends, (writer.add_eot_token_id, writer.add_eom_token_id), strict=False):
+        add(id)
     writer.add_add_bos_token(bos is not None and tokenizer("x").input_ids[0] == bos)
     writer.add_add_eos_token(False)
     if chats:
