@@ -7,7 +7,7 @@ kind_of("$1,200")                                        # "number"
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from shoal.answers.choice import DIGITS, LETTERS, choice
 from shoal.answers.mathematics import equal
@@ -24,31 +24,6 @@ SCORES_VERSION: Final = 3
 MOST_NUMBER: Final = 500
 """Characters of a right answer that may be a number."""
 _UNIT = re.compile(r"(?<=[\d.)])\s?([a-zµ°²³/^2-3€$£]{1,15}(?:\s[a-z]{1,15})?)$")
-
-
-class Reading(NamedTuple):
-    """What was read of an answer."""
-
-    shown: str
-    """The value, as text; empty if nothing was understood."""
-    how: str
-    """Where it stood: tag, box, statement or whole; empty if the answer is empty."""
-
-
-def read(kind: str, said: str, right: str, options: Mapping[str, str] | None = None, comma: bool = False) -> Reading:
-    """What a scorer of this kind reads in an answer. `right`: the right one; the labels of a choice follow from it."""
-    where = place(said)
-    if where is None:
-        return Reading("", "")
-    match kind:
-        case "number":
-            found = number(where.text, comma)
-            return Reading("" if found is None else str(found), where.how)
-        case "choice":
-            return Reading(choice(said, options or labels_like(right)), where.how)
-        case "math":
-            return Reading(where.text if where.how != "whole" else said.strip(), where.how)
-    return Reading(bare(where.text), where.how)
 
 
 def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = None, comma: bool = False) -> float:

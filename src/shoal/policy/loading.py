@@ -102,13 +102,15 @@ def load(name: str, device: torch.device) -> LanguageModel:
         with silence:
             tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
             sees = "gguf_file" not in options and AutoConfig.from_pretrained(source, **options).model_type in FAMILIES
-            auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+            auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
             facts = _facts(source, options)
             if facts and facts.rope:
                 options["config"] = AutoConfig.from_pretrained(source, **options)
                 options["config"].rope_parameters = facts.rope
             model: Any
-            model, found = auto.from_pretrained(source, dtype=torch.float32, output_loading_info=True, **options)
+            model, found = auto.from_pretrained(
+                source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, **options
+            )
             processor = AutoImageProcessor.from_pretrained(source, backend="pil", **options) if sees else None
     except UserError as error:
         raise UserError(f"model '{name}' cannot be loaded: {error}") from error
@@ -133,12 +135,16 @@ def load(name: str, device: torch.device) -> LanguageModel:
 def check_weights(name: str, found: Mapping[str, Any]) -> None:
     """Raises `UserError` if a model's files lack weights, or have others than the model: what is missing would be
     random. `found`: what transformers says of the loading."""
-    wrong = ("missing_keys", "lack"), ("unexpected_keys", "have beside the model's"), ("mismatched_keys", "misshape")
+    wrong = (
+        ("missing_keys", "lack"),
+        ("unexpected_keys", "have beside the model's"),
+        ("mismatched_keys", "have in other shapes"),
+    )
     others = sorted(found.get("unexpected_keys") or ())
     for keys, what in wrong:
         names = sorted(key if isinstance(key, str) else key[0] for key in found.get(keys) or ())
         if names:
-            alike = next((other for other in others if other.endswith(f".{names[0]}")), "")
+            alike = next((other for other in others for key in names if other.endswith(f".{key}")), "")
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             shown = printable(", ".join(names[:SHOWN]), 300) + more
             hint = f" (they have {printable(alike, 100)})" if keys == "missing_keys" and alike else ""

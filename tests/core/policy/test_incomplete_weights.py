@@ -30,7 +30,7 @@ def changed(folder: Path, change: Any) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda weights: dict(list(weights.items())[1:]), "its files lack the weights model"),
+        (lambda weights: dict(list(weights.items())[1:]), "its files lack the weights .*model"),
         (
             lambda weights: {f"_orig_mod.{name}": value for name, value in weights.items()},
             r"lack the weights .* and \d+ more \(they have _orig_mod",
@@ -38,7 +38,7 @@ def changed(folder: Path, change: Any) -> str:
         (lambda weights: weights | {"value_head.weight": torch.zeros(3)}, "beside the model's the weights value_head"),
         (
             lambda weights: weights | {"model.norm.weight": torch.zeros(3)},
-            "cannot be loaded: .*model.norm.weight",
+            "have in other shapes the weights model.norm.weight",
         ),
     ],
     ids=["missing", "prefixed", "unexpected", "another shape"],

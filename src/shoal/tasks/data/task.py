@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.answers import SCORES_VERSION, Reading, fits, kind_of, read, score
+from shoal.answers import SCORES_VERSION, fits, kind_of, score
 from shoal.answers.choice import options_in
 from shoal.answers.mathematics import load_math
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
@@ -120,14 +120,6 @@ class DataTask:
         """1 for each right answer; 0 for all where none is known, which is for rewards to judge."""
         row = self._row(question.seed, question.index)
         return [max((self._score(one, said, row) for one in row.right), default=0.0) for said in answers]
-
-    def read(self, question: QuestionId, said: str) -> Reading:
-        """What the scorer reads in an answer, for people."""
-        row = self._row(question.seed, question.index)
-        if self._own or not row.right:
-            return Reading(said.strip(), "whole")
-        right = row.right[0]
-        return read(self.kind_for(right), said, right, options_in(row.text), self.info.comma)
 
     def kind_for(self, right: str) -> str:
         """The kind of scoring by this right answer: the one that was asked for; otherwise what it is itself, or what
