@@ -10,6 +10,7 @@ math-verify takes a hundred times as long.
 
 import re
 import unicodedata
+from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -47,20 +48,13 @@ def same(one: Number, other: Number) -> bool:
 
 def shortest(value: Fraction) -> str:
     """The number as people write it: decimals where they end, otherwise a fraction."""
-    rest, digits = value.denominator, 0
-    while rest % 10 == 0:
-        rest, digits = rest // 10, digits + 1
-    twos = fives = 0
-    while rest % 2 == 0:
-        rest, twos = rest // 2, twos + 1
-    while rest % 5 == 0:
-        rest, fives = rest // 5, fives + 1
-    digits += max(twos, fives)
-    if rest != 1:
+    try:
+        return f"{_EXACT.divide(Decimal(value.numerator), Decimal(value.denominator)):f}"
+    except Inexact:
         return f"{value.numerator}/{value.denominator}"
-    whole = f"{abs(value) * 10**digits}".rjust(digits + 1, "0")
-    text = f"{whole[: len(whole) - digits]}.{whole[len(whole) - digits :]}" if digits else whole
-    return f"-{text}" if value < 0 else text
+
+
+_EXACT: Final = Context(prec=4 * MOST_DIGITS, traps=[Inexact])
 
 
 @cache
@@ -107,14 +101,8 @@ def plain(text: str) -> str:
 
 
 _CURRENCY = r"(?:[$€£¥₹₩₽₺₫₪฿₱₦]|(?:US|A|C|NZ|HK)\$|USD|EUR|GBP|CHF|INR|JPY|Rs\.?|R\$)"
-_SCALES: Final = {
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-    "lakh": 10**5,
-    "crore": 10**7,
-}
+_SCALES: Final = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "lakh": 5, "crore": 7}
+"""Powers of ten."""
 
 
 def _whole(group: str) -> str:
@@ -213,7 +201,7 @@ def _value(token: re.Match[str], comma: bool) -> Number | None:
     if token["percent"]:
         scale = Fraction(1, 100)
     elif token["scale"]:
-        scale = Fraction(_SCALES[token["scale"].lower()])
+        scale = Fraction(10 ** _SCALES[token["scale"].lower()])
     return Number(value, scale)
 
 

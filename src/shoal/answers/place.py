@@ -34,29 +34,10 @@ _STATEMENT = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_PAIRS: Final = (
-    ("**", "**"),
-    ("__", "__"),
-    ("```", "```"),
-    ("$$", "$$"),
-    (r"\(", r"\)"),
-    (r"\[", r"\]"),
-    ("*", "*"),
-    ("_", "_"),
-    ("`", "`"),
-    ('"', '"'),
-    ("'", "'"),
-    ("“", "”"),
-    ("„", "“"),
-    ("‘", "’"),
-    ("«", "»"),
-    ("「", "」"),
-    ("$", "$"),
-    ("(", ")"),
-    ("[", "]"),
-    ("{", "}"),
-)
+_PAIRS = [(mark, mark) for mark in ("**", "__", "```", "$$", "*", "_", "`", '"', "'", "$")]
 """What may stand around an answer, the longer first."""
+_PAIRS += [(r"\(", r"\)"), (r"\[", r"\]"), ("“", "”"), ("„", "“"), ("‘", "’"), ("«", "»"), ("「", "」")]
+_BRACKETS: Final = [("(", ")"), ("[", "]"), ("{", "}")]
 _COMMAND = re.compile(
     r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|emph|boxed|fbox)\s{0,4}\{"
 )
@@ -157,7 +138,7 @@ def _stated(text: str) -> str | None:
 
 def bare(text: str, brackets: bool = True) -> str:
     """A text without the marks around it: bold, quotes, formulas, a full stop, a leading "Answer:", and `brackets`."""
-    pairs = _PAIRS if brackets else [pair for pair in _PAIRS if pair[0] not in "([{"]
+    pairs = _PAIRS + _BRACKETS if brackets else _PAIRS
     for _ in range(MOST_MARKS):
         before = text
         text = text.strip().rstrip(".。!;,:") if not text.strip().endswith("...") else text.strip()

@@ -100,14 +100,8 @@ class Info(msgspec.Struct, frozen=True):
 
 
 _ENTRY: Final = struct.Struct("<QIIQQQI16s")
-_ENTRIES: Final = np.dtype(
-    {
-        "names": ["begin", "length", "size", "asked", "text", "right", "number", "digest"],
-        "formats": ["<u8", "<u4", "<u4", "<u8", "<u8", "<u8", "<u4", "V16"],
-        "itemsize": _ENTRY.size,
-        "offsets": [0, 8, 12, 16, 24, 32, 40, 44],
-    }
-)
+_NAMES: Final = ("begin", "length", "size", "asked", "text", "right", "number", "digest")
+_ENTRIES: Final = np.dtype(list(zip(_NAMES, "<u8 <u4 <u4 <u8 <u8 <u8 <u4 V16".split(), strict=True)))
 """Of each row while a data set is read: its place in the file of rows, the bytes of its question, hashes of its turns,
 of its text and of its right answers, its number in its file, and what the content hash covers."""
 
