@@ -14,6 +14,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
 
+from shoal.policy.template import STANDARD, chat_template
+
 SHORTEST = 3
 """Characters. What is shorter may be ordinary prose."""
 _BRACKETED = re.compile(r"<+[^<>\s]+>+|\[+[^\[\]\s]+\]+")
@@ -32,11 +34,12 @@ def control_strings(tokenizer: Any) -> frozenset[str]:
     template puts between turns. Added tokens that are not special, such as `<think>`, may occur in honest answers.
 
     Raises `UserError` for a chat template that does not end."""
-    from shoal.policy.template import chat_frames
-
     added = tokenizer.added_tokens_decoder.values()
     special = {token.content for token in added if token.special} | {str(t) for t in tokenizer.all_special_tokens}
-    turns = {marker for text in chat_frames(tokenizer, tokenizer.name_or_path) for marker in _BRACKETED.findall(text)}
+    turns: set[str] = set()
+    if template := chat_template(tokenizer, tokenizer.name_or_path):
+        for roles in filter(template.takes, STANDARD):
+            turns.update(_BRACKETED.findall(template.frame(roles).text([""] * len(roles))))
     written = {token.content for token in added if not token.special}
     return frozenset(string for string in special | (turns - written) if _is_marker(string))
 

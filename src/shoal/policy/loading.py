@@ -124,7 +124,9 @@ def load(name: str, device: torch.device) -> LanguageModel:
         ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
         model.generation_config.eos_token_id = sorted(facts.stop_ids.union(ends))
         _cut_as_the_file_says(tokenizer, Path(source) / options["gguf_file"])
-        _forget_quantisation(model)
+        # The weights are plain floats now; transformers would refuse to save them.
+        del model.config.quantization_config
+        model.hf_quantizer, model.is_quantized = None, False
     if processor is not None:
         attach_vision(model, tokenizer, processor, name)
     loaded = language_model(name, model, tokenizer)
@@ -243,13 +245,6 @@ def _reason(name: str, error: Exception) -> str:
             f"check the name and the network{nearest(Path(name))}"
         )
     return in_brief(error)
-
-
-def _forget_quantisation(model: Any) -> None:
-    """Removes the marks of quantisation. The weights are plain floats now; transformers would refuse to save them."""
-    del model.config.quantization_config
-    model.hf_quantizer = None
-    model.is_quantized = False
 
 
 def is_in_lines(tokenizer: Any) -> bool:

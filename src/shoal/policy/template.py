@@ -135,15 +135,6 @@ def chat_template(tokenizer: Any, name: str) -> ChatTemplate | None:
     return template
 
 
-def chat_frames(tokenizer: Any, name: str) -> list[str]:
-    """The text that the chat template writes around messages, for each kind of chat that it accepts."""
-    template = chat_template(tokenizer, name)
-    if template is None:
-        return []
-    taken = [roles for roles in STANDARD if template.takes(roles)]
-    return [template.frame(roles).text([""] * len(roles)) for roles in taken]
-
-
 @cache
 def _cached(source: str, variables: tuple[tuple[str, str], ...]) -> ChatTemplate:
     return ChatTemplate(source, dict(variables))

@@ -123,14 +123,10 @@ class RunFolder:
         with disk_errors(path), open_own(path, os.O_WRONLY | os.O_APPEND) as file:
             file.write(_json_lines(rows))
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """All rows logged so far."""
-        return read_metrics(self.path)
-
     @property
     def rounds(self) -> int:
         """Rounds logged so far."""
-        return max((row["round"] for row in self.metrics()), default=0)
+        return max((row["round"] for row in read_metrics(self.path)), default=0)
 
     def save(self, table: str, round: int, rows: Sequence[Row]) -> None:
         """Keeps rows of `round` for one of `TABLES` in memory, until the next `checkpoint` or `flush` writes them."""
@@ -189,7 +185,7 @@ class RunFolder:
         """Drops metrics and rows of later rounds, and half-written files."""
         with disk_errors(self.path):
             self._sweep()
-        self.rewrite_metrics([row for row in self.metrics() if row["round"] <= round])
+        self.rewrite_metrics([row for row in read_metrics(self.path) if row["round"] <= round])
         for table in self.tables.values():
             table.rewind(round)
 

@@ -17,6 +17,7 @@ from shoal.node import Node
 from shoal.protocols import OnProgress
 from shoal.rollout import seed_of
 from shoal.runs.build import Nodes
+from shoal.runs.folder import read_metrics
 from shoal.runs.record import Record
 from shoal.runs.transcripts import chosen, transcript_rows
 
@@ -46,7 +47,7 @@ class HeldOut:
         folder = self.record.folder
         if folder is None or not self.is_due():
             return False
-        rows = [row for row in folder.metrics() if row["round"] == self.nodes.round]
+        rows = [row for row in read_metrics(folder.path) if row["round"] == self.nodes.round]
         return not any("eval/pass@1" in row for row in rows)
 
     def ask(self, stop: threading.Event) -> list[dict[str, Any]] | None:

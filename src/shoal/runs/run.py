@@ -14,7 +14,7 @@ from shoal.node import RoundResult
 from shoal.rollout import seed_of
 from shoal.runs.build import Nodes
 from shoal.runs.disk import ensure_space
-from shoal.runs.folder import RunFolder
+from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.held_out import HeldOut
 from shoal.runs.metrics import round_metrics
 from shoal.runs.record import Record
@@ -115,7 +115,7 @@ class Run:
             if self._is_checkpoint_due():
                 self._checkpoint()
         elif self.folder is not None:
-            rows = self.folder.metrics()
+            rows = read_metrics(self.folder.path)
             self.folder.rewrite_metrics(
                 [row | figures.get(row["node"], {}) if row["round"] == nodes.round else row for row in rows]
             )
