@@ -6,6 +6,7 @@ label_of(1, {"A": "red", "B": "blue"})                        # "B": numbers cou
 
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 from shoal.answers.choice import LETTERS
@@ -50,11 +51,7 @@ def single_columns(known: Mapping[str, str]) -> list[str]:
     in small letters without `_`."""
     for stem in ("", "option", "op", "choice", "answer", "ending", "sol"):
         for marks in ("abcdefghij", "0123456789", "123456789") if stem else ("abcdefghij",):
-            there = []
-            for mark in marks:
-                if f"{stem}{mark}" not in known:
-                    break
-                there.append(known[f"{stem}{mark}"])
+            there = list(takewhile(known.__contains__, (f"{stem}{mark}" for mark in marks)))
             if len(there) > 1:
-                return there
+                return [known[name] for name in there]
     return []

@@ -20,7 +20,7 @@ import re
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +33,7 @@ from shoal.config.caches import alone, cache_folder
 from shoal.errors import UserError
 from shoal.rollout import canonical, hash_of
 from shoal.tasks.data.forms import field, form_of
-from shoal.tasks.data.rows import Form, LongerThanWanted, Row, Unusable, encoded, has_steps, identified, row_of
+from shoal.tasks.data.rows import LongerThanWanted, Row, Unusable, encoded, has_steps, identified, row_of
 from shoal.tasks.data.sources import is_place, sides_of, state_of
 from shoal.tasks.data.spec import DataSpec
 from shoal.untrusted import printable
@@ -297,10 +297,9 @@ def _read(spec: DataSpec, room: Path) -> Info:
             names = dict.fromkeys(str(column) for raw in seen for column in raw)  # one row may lack a column
             form = form_of(spec, list(names), seen, side.name) if names else None
             if form is not None:
-                comma = spec.decimal == "comma" or (spec.decimal == "auto" and side.comma and _has_comma(seen, form))
-                steps = spec.gold != "auto" or any(
-                    isinstance(one, str) and has_steps(one) for one in _right(seen, form)
-                )
+                right = [one for one in (field(raw, form.answer) for raw in seen) if isinstance(one, str)]
+                comma = spec.decimal == "comma" or (spec.decimal == "auto" and side.comma and _has_comma(right))
+                steps = spec.gold != "auto" or any(map(has_steps, right))
         for number, raw in chain(begun, rows):
             try:
                 if form is None:
@@ -361,14 +360,7 @@ def _read(spec: DataSpec, room: Path) -> Info:
     )
 
 
-def _right(rows: Sequence[Mapping[str, Any]], form: Form) -> list[Any]:
-    """What stands in the column of right answers."""
-    return [field(row, form.answer) for row in rows] if form.answer else []
-
-
-def _has_comma(rows: Sequence[Mapping[str, Any]], form: Form) -> bool:
+def _has_comma(right: Sequence[str]) -> bool:
     """Whether right answers have a decimal comma, and none a decimal point."""
-    said = [one.strip() for one in _right(rows, form) if isinstance(one, str)]
-    return any(re.fullmatch(r"-?[\d.]+,\d+", one) for one in said) and not any(
-        re.fullmatch(r"-?\d+\.\d{1,2}", one) for one in said
-    )
+    points = any(re.fullmatch(r"-?\d+\.\d{1,2}", one.strip()) for one in right)
+    return not points and any(re.fullmatch(r"-?[\d.]+,\d+", one.strip()) for one in right)
