@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -244,7 +245,8 @@ def _wrong(row: Row) -> str:
         if key in TEXT_METRICS:
             fits = isinstance(value, str) and value.isprintable()
         else:
-            fits = value is None or (isinstance(value, int | float) and abs(value) < 2.0**63)
+            most = 2**63 if isinstance(value, int) else math.inf  # figures of a run that diverges are large
+            fits = value is None or (isinstance(value, int | float) and abs(value) < most)
         if not fits or not key.isprintable():
             return printable(f"{key} = {value!r}", 80)
     return ""

@@ -142,14 +142,7 @@ def test_rollouts_open_in_pandas_and_datasets(tmp_path: Path, monkeypatch: Any) 
 
 
 most = 2**62
-values = (
-    st.none()
-    | st.booleans()
-    | st.integers(-most, most)
-    | st.floats(-most, most)
-    | st.just(math.nan)
-    | st.just(math.inf)
-)
+values = st.none() | st.booleans() | st.integers(-most, most) | st.floats()  # a run may diverge
 names = st.text(st.characters(categories=["L", "M", "N", "P", "S"]))  # what can be printed
 rows_of_rounds = st.lists(st.tuples(st.integers(0, 9), st.dictionaries(names, values, max_size=4)), max_size=8)
 
