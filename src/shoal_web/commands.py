@@ -3,4 +3,4 @@
 from shoal.cli.command import Command
 
 WATCH = Command("shoal_web.watch.command", "show runs in the browser, live", "web")
-HUMAN = Command("shoal_web.human.command", "answer and rank as a person, or let a program do so", "web")
+HUMAN = Command("shoal_web.human.command", "answer as a person, or let a program do so", "web")
