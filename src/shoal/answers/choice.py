@@ -56,7 +56,7 @@ def options_in(question: str) -> dict[str, str]:
 
 def _plain(text: str) -> str:
     """Without the marks of formulas and of bold text."""
-    for _ in range(3):
+    for _ in range(3 if "\\" in text else 0):
         text = _COMMAND.sub(r"\1", text)
     return _MARKS.sub(lambda mark: " " if mark[0].startswith("\\") else "", text.translate(_WIDE)).strip()
 

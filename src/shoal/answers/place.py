@@ -8,6 +8,7 @@ of it. Of several marks the last one counts that is not empty. What stands insid
 """
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 MOST_MARKS: Final = 12
@@ -42,7 +43,7 @@ _COMMAND = re.compile(
     r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|emph|boxed|fbox)\s{0,4}\{"
 )
 _LEADING = re.compile(
-    r"(?:[-*•>]\s{1,4})?(?:the\s{1,4})?(?:final\s{1,4}|correct\s{1,4})?(?:answer|ans)\s{0,4}[:：=]\s*", re.IGNORECASE
+    r"^(?:[-*•>]\s{1,4})?(?:the\s{1,4})?(?:final\s{1,4}|correct\s{1,4})?(?:answer|ans)\s{0,4}[:：=]\s*", re.IGNORECASE
 )
 
 
@@ -69,6 +70,8 @@ def place(text: str) -> Place | None:
 def spoken(text: str) -> str:
     """The text without thoughts. Before a closing mark without an opening one, everything is a thought (chat templates
     may open it); behind an opening one that is never closed, too."""
+    if not ("<" in text or "[" in text):
+        return text
     parts: list[str] = []
     start, depth = 0, 0
     for mark in _THOUGHT.finditer(text):
@@ -136,30 +139,23 @@ def _stated(text: str) -> str | None:
     return found
 
 
+@lru_cache(maxsize=1024)
 def bare(text: str, brackets: bool = True) -> str:
     """A text without the marks around it: bold, quotes, formulas, a full stop, a leading "Answer:", and `brackets`."""
-    pairs = _PAIRS + _BRACKETS if brackets else _PAIRS
     for _ in range(MOST_MARKS):
-        before = text
-        text = text.strip().rstrip(".。!;,:") if not text.strip().endswith("...") else text.strip()
-        text = _LEADING.sub("", text, count=1) if _LEADING.match(text) else text
-        for opening, closing in pairs:
-            inner = text[len(opening) : len(text) - len(closing)]
-            if (
-                len(text) > len(opening) + len(closing)
-                and text.startswith(opening)
-                and text.endswith(closing)
-                and not _crosses(inner, opening, closing)
-            ):
-                text = inner
-                break
+        before, text = text, text.strip()
+        text = _LEADING.sub("", text if text.endswith("...") else text.rstrip(".。!;,:"), count=1)
+        for opening, closing in _PAIRS + _BRACKETS if brackets else _PAIRS:
+            if text.startswith(opening) and text.endswith(closing):
+                inner = text[len(opening) : -len(closing)]
+                if len(text) > len(opening + closing) and not _crosses(inner, opening, closing):
+                    text = inner
+                    break
         command = _COMMAND.match(text)
         if command and text.endswith("}") and not _crosses(text[command.end() : -1], "{", "}"):
             text = text[command.end() : -1]
-        if text == before:
-            return text
-        if not text:
-            return before.strip()
+        if text == before or not text:
+            return text or before.strip()
     return text
 
 

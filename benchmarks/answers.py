@@ -1,0 +1,117 @@
+"""How answers are read by shoal, by math-verify and by lm-evaluation-harness, beside a person's verdict; and how fast.
+
+    python benchmarks/answers.py               # every disagreement, and the counts
+    pip install --no-deps --target lm lm-eval==0.4.13 && PYTHONPATH=lm python benchmarks/answers.py
+
+The answers and a person's verdicts are the tables of `tests/core/answers/test_reading.py`. lm-evaluation-harness reads
+by the filters of its tasks gsm8k (flexible-extract), mmlu_pro and hendrycks_math.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "core" / "answers"))
+import test_reading as table
+
+from shoal.answers import score
+from shoal.answers.mathematics import load_math
+
+LINE = "{:<8} {:<24} {:<52} person {:.0f}  shoal {:.0f}  math-verify {}  lm-eval {}"
+
+
+def rows() -> list[tuple[str, str, str, float]]:
+    """Kind, right answer, what is said, a person's verdict."""
+    found: list[tuple[str, str, str, float]] = []
+    for said, number in table.NUMBERS:
+        numbers = re.findall(r"\d+", said)
+        if number is not None and "*" in number:  # 3 * 1000000
+            number = f"{float(number.split()[0]) * float(number.split()[2]):.0f}"
+        if number is not None:
+            found += [("number", number, said, 1.0), ("number", f"{number}7", said, 0.0)]
+        elif numbers:  # it names two, or none that can be told: not right for any of them
+            found += [("number", one, said, 0.0) for one in dict.fromkeys(numbers) if len(one) < 20]
+    found += [("number", right, said, float(wanted)) for right, said, wanted in table.UNITS]
+    for said, label in (*table.CHOICES, *table.DIGITS):
+        right = label or ("2" if said[:1].isdigit() else "B")
+        found.append(("choice", right, said, float(label != "")))
+    found += [("choice", right, said, float(wanted)) for said, right, wanted in table.LETTERS]
+    found += [("math", right, said, float(wanted)) for right, said, wanted in table.FORMULAS]
+    found += [("text", right, said, float(wanted)) for said, right, wanted in table.TEXTS]
+    return list(dict.fromkeys(found))
+
+
+def by_math_verify(kind: str, right: str, said: str) -> float | None:
+    from math_verify import parse, verify
+
+    if kind not in ("number", "math"):
+        return None
+    marked = right if "$" in right or "\\boxed" in right else f"${right}$"
+    return float(verify(parse(marked, parsing_timeout=None), parse(said, parsing_timeout=None), timeout_seconds=None))
+
+
+def by_lm_eval(kind: str, right: str, said: str) -> float | None:
+    try:
+        from lm_eval.filters.extraction import RegexFilter
+        from lm_eval.tasks.hendrycks_math.utils import is_equiv, last_boxed_only_string, remove_boxed
+    except ImportError:
+        return None
+    if kind == "math":
+        box = last_boxed_only_string(said)
+        return float(is_equiv(remove_boxed(box) if box else said, right))
+    if kind == "number":
+        read = RegexFilter(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", -1)
+        plain = [re.sub(r",|\$|\.$", "", text) for text in (read.apply([[said]], [{}])[0][0], right)]
+        return float(plain[0] == plain[1])
+    if kind == "choice":
+        return float(RegexFilter(r"answer is \(?([A-J])\)?").apply([[said]], [{}])[0][0] == right)
+    return float(re.sub(r"\W", "", said).lower() == re.sub(r"\W", "", right).lower())  # exact_match, ignoring both
+
+
+def options(kind: str, said: str) -> Any:
+    known = {said for said, _ in table.CHOICES}
+    return table.OPTIONS if kind == "choice" and said in known else None
+
+
+def main() -> None:
+    load_math()
+    wrong: dict[str, Counter[str]] = {name: Counter() for name in ("shoal", "math-verify", "lm-eval")}
+    count: Counter[str] = Counter()
+    for kind, right, said, wanted in rows():
+        verdicts = {
+            "shoal": score(kind, said, right, options(kind, said)),
+            "math-verify": by_math_verify(kind, right, said),
+            "lm-eval": by_lm_eval(kind, right, said),
+        }
+        count[kind] += 1
+        for name, verdict in verdicts.items():
+            wrong[name][kind] += verdict is not None and verdict != wanted
+        if any(verdict not in (None, wanted) for verdict in verdicts.values()):
+            others = ["-" if verdict is None else f"{verdict:.0f}" for verdict in list(verdicts.values())[1:]]
+            print(LINE.format(kind, right[:24], repr(said)[:52], wanted, verdicts["shoal"], *others))
+    print(f"\n{'':14}" + "".join(f"{kind:>9}" for kind in count) + f"{'all':>9}")
+    print(f"{'answers':14}" + "".join(f"{number:9}" for number in count.values()) + f"{count.total():9}")
+    for name, kinds in wrong.items():
+        print(f"{name:14}" + "".join(f"{kinds[kind]:9}" for kind in count) + f"{kinds.total():9}")
+    for kind, said, right in (
+        ("number", "The legs add to 12, so the answer is 14.", "14"),
+        ("number", "-$1,200.50", "-1200.5"),
+        ("choice", "B. Option A is too small.", "B"),
+        ("choice", "The answer is (b).", "B"),
+        ("text", "The answer is **Paris**.", "Paris"),
+    ):
+        begun, times = time.process_time(), 0
+        while time.process_time() - begun < 0.5:
+            for number in range(100):  # each text is another one: nothing is remembered
+                score(kind, said + " " * number + "\n" * (times // 100), right)
+            times += 100
+        print(f"{kind:8} {said:42} {times / (time.process_time() - begun):10,.0f} answers a second")
+
+
+if __name__ == "__main__":
+    main()
