@@ -319,7 +319,7 @@ def test_a_study_whose_network_has_another_name_by_now_is_the_same(tmp_path: Pat
     config = small().config(next(small().cells()))
     text = config.to_toml()
     assert 'name = "lagoon"' in text
-    (tmp_path / "config.toml").write_text(text.replace('name = "lagoon"', 'swarm = "reef"'))
+    (tmp_path / "config.toml").write_text(text.replace('name = "lagoon"', 'name = "reef"'))
     assert differences(tmp_path, config) == []
 
 
