@@ -8,9 +8,9 @@ Installed packages add kinds to those of the core by entry points of the group `
 and what it names is a subclass of `RewardSection` with the method `make` (docs/guides/rewards.md).
 """
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from shoal.config.own_code import find, offered
 from shoal.config.sections import Section
@@ -18,7 +18,6 @@ from shoal.errors import nearest
 from shoal.untrusted import printable
 
 GROUP: Final = "shoal.rewards"
-Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class RewardSection(Section):
@@ -47,21 +46,6 @@ class RewardSection(Section):
         raise NotImplementedError
 
 
-class ScaledSection(RewardSection):
-    """A reward that is mapped from a range to [0, 1]."""
-
-    low: Number = 0.0
-    """The value that becomes 0; so do lower ones."""
-    high: Number = 1.0
-    """The value that becomes 1; so do higher ones."""
-
-    @model_validator(mode="after")
-    def _check_range(self) -> Self:
-        if not self.low < self.high:
-            raise ValueError(f"low = {self.low} must be less than high = {self.high}")
-        return self
-
-
 class ModelSection(RewardSection):
     """A reward that a model gives. The model never learns. Short names of models are fetched before a run."""
 
@@ -73,7 +57,7 @@ class VerifierSection(RewardSection):
     """The tasks' own verifier."""
 
 
-class FunctionSection(ScaledSection):
+class FunctionSection(RewardSection):
     """A Python function as TRL's GRPOTrainer takes it."""
 
     function: str = Field(pattern=r"^[^:]+:[^:]+$")

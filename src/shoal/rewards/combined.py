@@ -3,7 +3,7 @@
     rewards = Combined([Entry("right", Verified(verifier), 1.0), Entry("style", style, 0.25)])
     rewards.score([(question, ["4", "5"])])             # [[0.9, 0.1]]
 
-The sum is a weighted mean, so it stays in [0, 1]. Gates multiply it.
+The sum is a weighted mean. Gates multiply it.
 """
 
 import math
@@ -37,11 +37,13 @@ class Combined:
         if len({entry.name for entry in entries}) < len(entries):
             raise ValueError("two rewards have the same name")
         self.entries = list(entries)
+        self._silent = 0
 
     def score(self, items: Items, verified: Sequence[Sequence[float]] | None = None) -> list[list[float]]:
-        """One reward in [0, 1] for each answer. Where a reward does not apply to an answer, the others count. An answer
-        to which none applies gets the mean of its group, so that nothing is learned from it; if none applies to the
-        whole group, all get 0. `verified`: what the tasks' verifier gave, if it was asked before."""
+        """One reward for each answer. Where a reward does not apply to an answer, the others count. An answer to which
+        none applies gets the mean of its group, so that nothing is learned from it; if none applies to the whole group,
+        all get 0. An answer on which a reward failed gets the least of its group, and 0 at most. `verified`: what the
+        tasks' verifier gave, if it was asked before."""
         columns = [
             verified if verified is not None and isinstance(entry.reward, Verified) else entry.reward.score(items)
             for entry in self.entries
@@ -53,7 +55,12 @@ class Combined:
         `score`, since values are remembered."""
         found: dict[str, float | None] = {}
         for entry in self.entries:
-            values = [value for group in entry.reward.score(items) for value in group if value is not None]
+            values = [
+                value
+                for group in entry.reward.score(items)
+                for value in group
+                if value is not None and not math.isnan(value)
+            ]
             found[entry.name] = fmean(values) if values else None
         return found
 
@@ -61,7 +68,9 @@ class Combined:
     def trouble(self) -> str:
         """The first failure of each reward, in one line; empty if there was none."""
         troubles = [(entry.name, entry.reward.trouble) for entry in self.entries]
-        return "; ".join(f"reward '{name}': {trouble}" for name, trouble in troubles if trouble)
+        said = [f"reward '{name}': {trouble}" for name, trouble in troubles if trouble]
+        said += [f"all rewards are None for the answers to {self._silent} questions"] if self._silent else []
+        return "; ".join(said)
 
     def close(self) -> None:
         for entry in self.entries:
@@ -70,9 +79,10 @@ class Combined:
     def _group(self, columns: Sequence[Sequence[float | None]], size: int) -> list[float]:
         """Rewards of one group of `size` answers, given the values of each entry."""
         raw = [self._sum([values[i] for values in columns]) for i in range(size)]
-        known = [value for value in raw if value is not None]
-        mean = fmean(known) if known else 0.0
-        return [mean if value is None else value for value in raw]
+        known = [value for value in raw if value is not None and not math.isnan(value)]
+        self._silent += all(value is None for value in raw)
+        mean, least = fmean(known) if known else 0.0, min([0.0, *known])
+        return [mean if value is None else least if math.isnan(value) else value for value in raw]
 
     def _sum(self, values: Sequence[float | None]) -> float | None:
         """The reward of one answer: the weighted mean of the values that are known, times the gates that are. Gates

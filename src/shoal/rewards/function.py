@@ -8,8 +8,8 @@
         [[value]] = reward.score([(question, ["42"])])
 
 It runs in its own process, guarded like the verifier's. If a call with several completions fails (by an error, a
-timeout, a crash or a wrong number of values), each completion is tried alone. Those that fail again get 0 and are
-counted.
+timeout, a crash or a wrong number of values), each completion is tried alone. Those that fail again get NaN,
+which is the worst, and are counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal.child import command
 from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig
 from shoal.rewards.function_worker import Call, Returned, Start
-from shoal.rewards.reward import Pair, Pointwise, unit
+from shoal.rewards.reward import Pair, Pointwise
 from shoal.sandbox.process import GuardedProcess
 from shoal.sandbox.verifier import MAX_TEXT
 from shoal.tasks.task import Trouble
@@ -73,7 +73,7 @@ class FunctionReward(Pointwise):
         self.close()
 
     def _score(self, pairs: list[Pair]) -> list[float | None]:
-        values: list[float | None] = [0.0] * len(pairs)
+        values: list[float | None] = [math.nan] * len(pairs)
         fit = [i for i, (_, text) in enumerate(pairs) if len(text) <= MAX_TEXT]
         self.failures["too long"] += len(pairs) - len(fit)
         calls = [Call(pairs[i][0].id, pairs[i][0].prompt, pairs[i][1]) for i in fit]
@@ -89,7 +89,7 @@ class FunctionReward(Pointwise):
             for result in [self._returned([call]) for call in batch] if alone else [whole]:
                 if result.failure:
                     self._fail(result.failure, result.detail)
-                yield from [0.0] if result.failure else map(self._value, result.values)
+                yield from [math.nan] if result.failure else map(self._value, result.values)
 
     def _returned(self, calls: list[Call]) -> Returned:
         timeout = self.spec.timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE)
@@ -109,13 +109,11 @@ class FunctionReward(Pointwise):
         return result
 
     def _value(self, value: float | None) -> float | None:
-        """In [0, 1]; None where the function does not apply, as in TRL. NaN counts as the worst."""
-        if value is None:
-            return None
-        if math.isnan(value):
-            self._fail("nan", "it returned NaN")
-            return 0.0
-        return unit(value, self.spec.low, self.spec.high)
+        """As it is; None where the function does not apply, as in TRL."""
+        if value is not None and not math.isfinite(value):
+            self._fail("nan", f"it returned {value}")
+            return math.nan
+        return value
 
     def _fail(self, reason: str, detail: str) -> None:
         self.failures[reason] += 1

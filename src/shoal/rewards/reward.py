@@ -5,11 +5,10 @@
             return [1 / (1 + len(text)) for question, text in pairs]
 
 A reward sees questions as this node made them, and the texts of answers, which strangers may have written. It returns
-values in [0, 1], or None where it does not apply. If it fails because of what an answer contains, it returns 0 and
-counts the failure. With None, an answer that breaks a reward would escape it.
+values of any size, as in TRL: only their differences count. None: it does not apply. NaN: it failed because of what the
+answer contains, which is the worst; with None, an answer that breaks a reward would escape it.
 """
 
-import math
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ class Reward(Protocol):
         ...
 
     def score(self, items: Items) -> Values:
-        """For each answer a reward in [0, 1], or None where it does not apply, in the order given."""
+        """For each answer a reward, None or NaN, in the order given."""
         ...
 
     def close(self) -> None:
@@ -95,10 +94,3 @@ class Verified:
 
     def close(self) -> None:
         """Nothing to end."""
-
-
-def unit(value: float, low: float = 0.0, high: float = 1.0) -> float:
-    """`value` on the scale from `low` (0) to `high` (1), clipped. Raises `ValueError` for NaN."""
-    if math.isnan(value):
-        raise ValueError("not a number")
-    return min(1.0, max(0.0, (value - low) / (high - low)))

@@ -63,7 +63,8 @@ class Diagnosis:
         policy, every = self.config.policy, f"all {len(answers)} answers"
         if policy.num_generations == 1:
             return "alone", "an answer has no others to be compared with. Use --num-generations 8"
-        if min(rewards) >= 1:
+        own = any(spec.kind != "verifier" for spec in self.config.rewards)  # whose rewards have no range
+        if min(rewards) >= 1 and not own:
             return "solved", f"{every} are right. Take harder questions"
         if all(answer.finish_reason == FinishReason.length for answer in answers):
             at = f"{every} were cut at {policy.max_completion_length} tokens"
@@ -74,9 +75,11 @@ class Diagnosis:
             right = sum(reward >= 1 for reward in rewards) / len(rewards)
             at = f"all answers to a question have the same text, and {right:.0%} are right"
             return "alike", f"{at}. {'Take harder questions, or raise' if right > 0.5 else 'Raise'} --temperature"
-        if max(rewards) <= 0:
+        if max(rewards) <= 0 and not own:
             steps = "" if self.config.tasks.partial_credit else ", credit in steps (--partial-credit true)"
             return "wrong", f"{every} are wrong. Take easier questions{steps}, or a larger model"
+        if min(rewards) == max(rewards):
+            return "equal", f"all rewards are {rewards[0]:g}. Let the reward tell better answers from worse"
         return "equal", "all answers to a question have the same reward. Let the reward tell better answers from worse"
 
     def _in_form(self, scored: Scored) -> bool:

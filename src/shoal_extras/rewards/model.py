@@ -7,6 +7,7 @@ It reads the question and the answer in its own chat template, or as a pair of t
 is cut and contains none of the tokenizer's special tokens.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from shoal.policy.decoders.own import length_batches
 from shoal.policy.device import Placement
 from shoal.policy.loading import source_of
 from shoal.policy.plain import PlainText
-from shoal.rewards.reward import Pair, Pointwise, unit
+from shoal.rewards.reward import Pair, Pointwise
 from shoal.rollout import Question
 from shoal_extras.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
 
@@ -35,18 +36,16 @@ class ModelReward(Pointwise):
         placement: Placement,
         label: int = 0,
         scale: Scale = "sigmoid",
-        low: float = 0.0,
-        high: float = 1.0,
         max_characters: int = 4000,
     ) -> None:
-        """`label`: which output counts; `scale`: as a probability, or linearly from `low` to `high`.
+        """`label`: which output counts; `scale`: as a probability, or as it is.
 
         Raises `UserError` for a model that is not a trained reward model or has no such output.
         """
         super().__init__()
         self.name = name
         self.placement = placement
-        self.label, self.scale, self.low, self.high = label, scale, low, high
+        self.label, self.scale = label, scale
         self.max_characters = max_characters
         self.model, self.tokenizer = _load(name)
         outputs = self.model.config.num_labels
@@ -81,15 +80,12 @@ class ModelReward(Pointwise):
         return values
 
     def _value(self, logits_L: torch.Tensor) -> float:
-        """NaN counts as the worst, and as a failure."""
+        """NaN is a failure."""
         if self.scale == "sigmoid":
             logits_L = logits_L.sigmoid() if len(logits_L) == 1 else logits_L.softmax(0)
-        low, high = (0.0, 1.0) if self.scale == "sigmoid" else (self.low, self.high)
-        try:
-            return unit(float(logits_L[self.label]), low, high)
-        except ValueError:
-            self.failures["nan"] += 1
-            return 0.0
+        value = float(logits_L[self.label])
+        self.failures["nan"] += math.isnan(value)
+        return value
 
     def _ids(self, question: Question, text: str) -> tuple[list[int], list[int] | None]:
         """Token ids, with their segments where the model tells two texts apart."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from shoal.config.rewards import ModelSection, ScaledSection
+from shoal.config.rewards import ModelSection
 
 if TYPE_CHECKING:
     from shoal.config.settings import Config
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from shoal.rewards import Reward
 
 
-class ModelRewardSection(ModelSection, ScaledSection):
+class ModelRewardSection(ModelSection):
     """A reward model: a transformer for sequence classification."""
 
     label: int = Field(0, ge=0)
     """Which of the model's outputs is the reward, if there are several."""
     scale: Literal["sigmoid", "linear"] = "sigmoid"
-    """How an output becomes a reward. sigmoid: as a probability (softmax if there are several outputs). linear: from
-    `low` to `high`."""
+    """How an output becomes a reward. sigmoid: as a probability (softmax if there are several outputs). linear: as it
+    is."""
     max_characters: int = Field(4000, ge=1)
     """Characters of a question, and of an answer, that the model reads; at most one token for each."""
 
     def make(self, config: Config, placement: Placement, key: bytes) -> Reward:
         from shoal_extras.rewards.model import ModelReward
 
-        return ModelReward(self.model, placement, self.label, self.scale, self.low, self.high, self.max_characters)
+        return ModelReward(self.model, placement, self.label, self.scale, self.max_characters)
 
 
 class GenerativeRewardSection(ModelSection):

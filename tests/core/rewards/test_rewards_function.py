@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +14,14 @@ from data_files import data_config, write
 from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
-from shoal.rewards import FunctionReward
+from shoal.rewards import Combined, Entry, FunctionReward
 from shoal.rewards.function_worker import Call, Function
 from shoal.rollout import Question
 from shoal.tasks import Tasks
 
 TASKS = TasksConfig(sources=[TaskSpec(name="chain_sum", parameters={"max_terms": 3})])
 HERE = "test_rewards_functions"
+FAILED = pytest.approx(math.nan, nan_ok=True)
 
 
 def reward_of(name: str, **settings: object) -> FunctionReward:
@@ -59,13 +61,13 @@ def test_it_gets_all_that_trl_gives(question: Question) -> None:
 
 
 @pytest.mark.slow
-def test_it_may_be_a_coroutine_take_less_and_have_another_scale(question: Question) -> None:
+def test_it_may_be_a_coroutine_take_less_and_have_any_range(question: Question) -> None:
     with reward_of("patient", conversational=False) as reward:
-        assert reward.score([(question, ["12345", "1" * 99])]) == [[0.5, 1.0]], reward.trouble
+        assert reward.score([(question, ["12345", "1" * 99])]) == [[0.5, 9.9]], reward.trouble
     with reward_of("few") as reward:
         assert reward.score([(question, ["a"])]) == [[1.0]]
-    with reward_of("between", conversational=False, low=-1.0, high=1.0) as reward:
-        assert reward.score([(question, ["-1", "0", "1", "-7", "inf"])]) == [[0.0, 0.5, 1.0, 0.0, 1.0]]
+    with reward_of("between", conversational=False) as reward:
+        assert reward.score([(question, ["-1", "0", "1", "-7", "300"])]) == [[-1.0, 0.0, 1.0, -7.0, 300.0]]
 
 
 @pytest.mark.parametrize(
@@ -81,17 +83,17 @@ def test_it_may_be_a_coroutine_take_less_and_have_another_scale(question: Questi
         ("x" * 100_001, "too long"),
     ],
 )
-def test_what_fails_gets_0_and_is_counted_alone(
-    naughty: FunctionReward, question: Question, text: str, failure: str
-) -> None:
+def test_what_fails_is_counted_alone(naughty: FunctionReward, question: Question, text: str, failure: str) -> None:
     naughty.failures.clear()
-    assert naughty.score([(question, [f"fine {failure}", text])]) == [[1.0, 0.0]]
+    assert naughty.score([(question, [f"fine {failure}", text])]) == [[1.0, FAILED]]
     assert +naughty.failures == {failure: 1}
 
 
-def test_what_fails_gets_0_on_any_scale(question: Question) -> None:
-    with reward_of("naughty", conversational=False, low=-1.0, high=1.0) as reward:
-        assert reward.score([(question, ["fine", "raise it", "nan", "exit"])]) == [[1.0, 0.0, 0.0, 0.0]]
+def test_what_fails_is_the_worst_of_its_group_whatever_the_range(question: Question) -> None:
+    with reward_of("naughty", conversational=False) as reward:
+        assert Combined([Entry("it", reward)]).score([(question, ["fine", "raise it", "nan"])]) == [[1.0, 0.0, 0.0]]
+    with reward_of("between", conversational=False) as reward:
+        assert Combined([Entry("it", reward)]).score([(question, ["-1", "-7", "nan"])]) == [[-1.0, -7.0, -7.0]]
 
 
 @pytest.mark.slow
@@ -100,7 +102,7 @@ def test_what_takes_too_long_is_killed_and_the_others_are_not_affected(
 ) -> None:
     naughty.failures.clear()
     start = time.monotonic()
-    assert naughty.score([(question, ["before", "loop", "after"])]) == [[1.0, 0.0, 1.0]]
+    assert naughty.score([(question, ["before", "loop", "after"])]) == [[1.0, FAILED, 1.0]]
     assert +naughty.failures == {"timeout": 1}
     assert time.monotonic() - start < 60
 
@@ -110,7 +112,7 @@ def test_what_a_function_may_not_do_is_refused(
     naughty: FunctionReward, question: Question, tmp_path: Path, verb: str
 ) -> None:
     naughty.failures.clear()
-    assert naughty.score([(question, [f"{verb} {tmp_path / 'file'}"])]) == [[0.0]]
+    assert naughty.score([(question, [f"{verb} {tmp_path / 'file'}"])]) == [[FAILED]]
     assert +naughty.failures == {"refused": 1}
     assert not (tmp_path / "file").exists()
 

@@ -18,10 +18,10 @@ def read(*rewards: dict[str, Any]) -> Config:
 
 
 def test_they_come_back_from_a_file_as_they_went_in() -> None:
-    linear = {"kind": "model", "name": "taste", "model": "m", "scale": "linear", "low": -1.0}
+    linear = {"kind": "model", "name": "taste", "model": "m", "scale": "linear"}
     config = read(linear, {"kind": "generative", "model": "n", "votes": 2})
     assert config.rewards == [
-        ModelRewardSection(kind="model", name="taste", model="m", scale="linear", low=-1.0),
+        ModelRewardSection(kind="model", name="taste", model="m", scale="linear"),
         GenerativeRewardSection(kind="generative", model="n", votes=2),
     ]
     assert [one.model for one in config.models_that_reward] == ["m", "n"]
@@ -39,7 +39,6 @@ def test_they_come_back_from_a_file_as_they_went_in() -> None:
             {"kind": "generative", "model": "m", "vote": 3},
             "there is no setting 'rewards.0.vote' for a reward of kind 'generative'; did you mean 'votes'?",
         ),
-        ({"kind": "model", "model": "m", "low": 1.0}, "rewards.0: low = 1.0 must be less than high = 1.0"),
         ({"kind": "model", "model": "m", "label": -1}, "rewards.0.label = -1: input should be greater than"),
     ],
 )
