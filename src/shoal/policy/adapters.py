@@ -11,6 +11,8 @@ from shoal.untrusted import parse_json, read_regular
 
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that marks a folder of adapters."""
+PREFIX = "base_model.model."
+"""Of the names in a file, if peft's own class wrote it."""
 MOST_BYTES = 2**20
 """Of that file."""
 
@@ -42,7 +44,10 @@ def fill_adapters(model: Any, folder: Path, base: str) -> None:
         raise UserError(f"the adapters in '{folder}' do not fit model '{base}': {reason}") from error
     if misfits:
         raise UserError(f"the adapters in '{folder}' do not fit model '{base}': it has no {misfits[0]}")
-    lacking = sorted(peft.get_peft_model_state_dict(model).keys() - saved.keys())
+    there, wanted = (
+        {name.removeprefix(PREFIX) for name in one} for one in (saved, peft.get_peft_model_state_dict(model))
+    )
+    lacking = sorted(wanted - there)
     if lacking:
         raise UserError(f"the adapters in '{folder}' lack {len(lacking)} matrices, such as {lacking[0]}")
 
