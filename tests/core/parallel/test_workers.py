@@ -101,7 +101,8 @@ def test_what_is_loaded_is_told_and_what_cannot_be_is_raised() -> None:
             made.wait_ready(told.append)
     finally:
         made.close()
-    assert told[0] == "loading guppy"
+    assert told
+    assert set(told) <= {"loading guppy", "loading nowhere"}, "two processes load at once"
 
 
 def test_errors_come_back_as_they_are(workers: Workers, tmp_path: Path) -> None:
