@@ -3,8 +3,7 @@
     score("number", "Half of 24 is **12**.", "12")         # 1.0
     score("choice", "B. Option A is too small.", "B")       # 1.0
 
-One reader serves every data set. Strangers write the completions: reading
-takes linear time and is bounded in size.
+One reader serves every data set. Strangers write the completions: reading takes linear time and is bounded in size.
 """
 
 from shoal.answers.scores import SCORES, SCORES_VERSION, fits, kind_of, score

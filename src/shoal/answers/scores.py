@@ -56,10 +56,10 @@ def kind_of(right: str, comma: bool = False) -> str:
     return "number" if len(right) <= MOST_NUMBER and whole_number(value, comma) else "text"
 
 
-def fits(kind: str, right: str) -> bool:
+def fits(kind: str, right: str, comma: bool = False) -> bool:
     """Whether a right answer can be read by this kind of scoring."""
     if kind == "number":
-        return _right_number(right, False) is not None
+        return _right_number(right, comma) is not None
     return kind != "choice" or _label(right) != ""
 
 

@@ -246,9 +246,8 @@ def _json(path: Path) -> Numbered:
     """JSON lines, also in a file that is called .json."""
     with _opened(path) as file:
         head = file.read(LOOKED).lstrip(b"\xef\xbb\xbf \t\r\n")
-    lines = (
-        re.match(rb"\{.*\}\s*\n\s*\{", head) is not None or ".jsonl" in path.name.lower() or ".nd" in path.name.lower()
-    )
+    named = ending_of(path).startswith((".jsonl", ".ndjson"))
+    lines = named or re.match(rb"\{.*\}\s*\n\s*\{", head) is not None
     return _json_lines(path) if lines else _json_array(path)
 
 

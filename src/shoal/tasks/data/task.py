@@ -125,11 +125,11 @@ class DataTask:
         """The kind of scoring by this right answer: the one that was asked for; otherwise what it is itself, or what
         nearly all others are, if it can be read as such."""
         if self._given:
-            return self._given if fits(self._given, right) else "text"
+            return self._given if fits(self._given, right, self.info.comma) else "text"
         own = kind_of(right, self.info.comma)
         if own == self.kind:
             return own
-        if self.kind in ("number", "choice") and fits(self.kind, right) and self.info.odd_count:
+        if self.kind in ("number", "choice") and fits(self.kind, right, self.info.comma) and self.info.odd_count:
             return self.kind
         return "text" if own == "choice" else own
 

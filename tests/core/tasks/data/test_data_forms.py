@@ -277,6 +277,7 @@ def test_a_decimal_comma_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
     assert (task.kind, task.info.comma) == ("number", True)
     question = next(task.question(seed, 0) for seed in range(200) if task.question(seed, 0).text == "3 halves?")
     assert task.score(question.id, ["1,5", "1.5", "It is 1,5.", "15", "1"]) == [1, 1, 1, 0, 0]
+    assert data_task(path=str(path), score="number").score(question.id, ["1,5", "1.5", "15"]) == [1, 1, 0]
     assert data_task(path=str(path), decimal="point").kind == "text"
 
 
