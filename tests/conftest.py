@@ -23,6 +23,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")  # a busy machine is no error
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker of pytest takes one core: threads that wait for one spin
 
 HERE = Path(__file__).parent
 MODELS = HERE.parent / "models"
