@@ -74,15 +74,15 @@ def measured(settings: dict[str, Any]) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def expected(settings: dict[str, Any]) -> dict[str, int]:
-    """The estimate, by parts."""
+def expected(settings: dict[str, Any]) -> int:
+    """The estimate, in bytes."""
     from shoal.config.load import make_config
     from shoal.runs.machine import expected_workers
-    from shoal_extras.doctor.forecast import expected_memory, try_apart
+    from shoal_extras.doctor.forecast import expected_peak, try_apart
 
     config = make_config(settings, "the benchmark").resolved()
     trials = [try_apart(config, name) for name in config.local_models]
-    return expected_memory(config, trials, expected_workers(config))
+    return expected_peak(config, trials, expected_workers(config))
 
 
 def apart(what: str, settings: dict[str, Any]) -> Any:
@@ -112,11 +112,9 @@ def main() -> None:
     for name in args.case or known:
         settings = {"rounds": 2, "threads": args.threads, "evaluation": {}} | known[name]
         settings["evaluation"] = {"every": 0, **settings["evaluation"]}
-        parts, peak = apart("expected", settings), apart("measured", settings)
-        total = sum(parts.values())
-        rows[name] = {"expected": total, "measured": peak, "error": total / peak - 1, "parts": parts}
-        print(f"{name:24}{total / 1e9:10.2f}{peak / 1e9:10.2f}{total / peak - 1:+8.1%}   ", end="")
-        print(", ".join(f"{part} {size / 1e9:.2f}" for part, size in parts.items() if size), flush=True)
+        total, peak = apart("expected", settings), apart("measured", settings)
+        rows[name] = {"expected": total, "measured": peak, "error": total / peak - 1}
+        print(f"{name:24}{total / 1e9:10.2f}{peak / 1e9:10.2f}{total / peak - 1:+8.1%}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
 

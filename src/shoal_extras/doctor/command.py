@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
-from shoal.config.names import short_names
-from shoal.config.sections import settings_of
 from shoal.config.settings import Config
 
 if TYPE_CHECKING:
@@ -49,15 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Returns the exit code: 0 if the run fits, 1 if it does not."""
-    given = given_settings(args)
-    config = config_of(args.config, given, args.allow_code)
+    config = config_of(args.config, given_settings(args), args.allow_code)
     from rich.console import Console
 
     from shoal.policy.fetch import fetch_models
     from shoal.runs.choices import choose  # torch, only now
 
     fetch_models(config)
-
     console = Console(stderr=args.json, highlight=False)
     with console.status("trying each model"):
         config, choices = choose(config)
@@ -65,24 +61,8 @@ def command(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report))
     else:
-        file = f" --config {shlex.quote(str(args.config))}" if args.config else ""
-        show(console, report, choices, as_command(given) + file + " --allow-code" * args.allow_code)
+        show(console, report, choices, shlex.join(["shoal", "run", *args.words[1:]]))
     return 0 if report["run"]["fits"] else 1
-
-
-def as_command(settings: dict[str, Any]) -> str:
-    """`shoal run` with these nested settings as flags."""
-    words = ["shoal", "run"]
-    names = [name for name, _ in settings_of(Config)]
-    short = short_names(names)
-    for name in names:
-        section, _, leaf = name.rpartition(".")
-        inside = settings.get(section, {}) if section else settings
-        if leaf in inside and not isinstance(inside[leaf], dict):
-            flag = "--" + short.get(name, name).replace("_", "-")
-            values = inside[leaf] if isinstance(inside[leaf], list) else [inside[leaf]]
-            words += [word for value in values for word in (flag, str(value))]
-    return shlex.join(words)
 
 
 def examine(config: Config) -> dict[str, Any]:
@@ -96,8 +76,7 @@ def examine(config: Config) -> dict[str, Any]:
     here = 0 if placement.device.type == "cuda" else forecast.resident_bytes()
     free, workers = free_bytes(placement.device) + here, expected_workers(config)
     trials = [forecast.try_apart(config, name) for name in config.local_models]
-    parts = forecast.expected_memory(config, trials, workers)
-    peak = sum(parts.values())
+    peak = forecast.expected_peak(config, trials, workers) + (here if workers else 0)
     fits = peak * forecast.MARGIN <= free
     models = [
         {
@@ -111,7 +90,6 @@ def examine(config: Config) -> dict[str, Any]:
     ]
     run = {
         "expected_peak_bytes": peak,
-        "parts_bytes": parts,
         "free_bytes": free,
         "fits": fits,
         "advice": [] if fits else _advice(config, workers),
@@ -159,7 +137,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def show(console: Console, report: dict[str, Any], choices: Sequence[str] = (), command: str = "shoal run") -> None:
+def show(console: Console, report: dict[str, Any], choices: Sequence[str], command: str) -> None:
     """Prints the report for people. `command`: what runs with these settings."""
     from rich.table import Table
     from rich.text import Text
@@ -167,49 +145,28 @@ def show(console: Console, report: dict[str, Any], choices: Sequence[str] = (), 
     from shoal.display.text import print_next
 
     machine, run = report["machine"], report["run"]
-
-    def table(title: str, rows: dict[str, str]) -> None:
-        grid = Table(title=Text(title), title_justify="left", title_style="bold", box=None, show_header=False)
-        grid.add_column(no_wrap=True, min_width=14)
-        grid.add_column(overflow="fold")
-        for name, text in rows.items():
-            grid.add_row(name, Text(text))
-        console.print(grid)
-        console.print()
-
     gpus = [f"{gpu['name']} ({gpu['bytes'] / 1e9:.0f} GB)" for gpu in machine["cuda"]] or ["no CUDA"]
-    table(
-        "This machine",
-        {
-            "system": f"{machine['system']}, cores: {machine['cores']}, threads: {machine['threads']}",
-            "versions": ", ".join(f"{name} {found or 'is missing'}" for name, found in machine["versions"].items()),
-            "device": f"{machine['device']} in {machine['dtype']} ({', '.join(gpus)})",
-            "free": f"{_gb(machine['free_memory_bytes'])} of memory, {_gb(machine['free_disk_bytes'])} of disk",
-        },
-    )
+    rows = [
+        ("system", f"{machine['system']}, cores: {machine['cores']}, threads: {machine['threads']}"),
+        ("versions", ", ".join(f"{name} {found or 'is missing'}" for name, found in machine["versions"].items())),
+        ("device", f"{machine['device']} in {machine['dtype']} ({', '.join(gpus)})"),
+        ("free", f"{_gb(machine['free_memory_bytes'])} of memory, {_gb(machine['free_disk_bytes'])} of disk"),
+    ]
     for model in report["models"]:
         rates = [f"{what.partition('_')[0]} {rate:,.0f} tokens/s" for what, rate in model["trial"].items()]
-        table(
-            model["model"],
-            {
-                "parameters": f"{model['parameters']:,}, of which {model['trained']:,} are trained",
-                "nodes": str(model["nodes"]),
-                "measured": ", ".join(rates),
-            },
-        )
-    if choices:
-        console.print("[bold]What this run would choose[/]")
-        for line in choices:
-            console.print(Text(line), soft_wrap=True)
-        console.print()
-    sizes = {name.replace("_", " "): _gb(size) for name, size in run["parts_bytes"].items() if size}
-    table("Memory of a run at its peak (estimated)", sizes | {"all": _gb(run["expected_peak_bytes"])})
-    free = _gb(run["free_bytes"])
+        sizes = f"{model['parameters']:,} parameters, of which {model['trained']:,} are trained"
+        rows.append((model["model"], f"{sizes}; nodes: {model['nodes']}; {', '.join(rates)}"))
+    rows += [("" if number else "choices", line) for number, line in enumerate(choices)]
+    grid = Table.grid(padding=(0, 2))
+    for name, text in rows:
+        grid.add_row(Text(name, "bold"), Text(text, overflow="fold"))
+    console.print(grid)
+    needs = f"a run takes about {_gb(run['expected_peak_bytes'])} at its peak, and {_gb(run['free_bytes'])} are free."
     if run["fits"]:
-        console.print(f"It fits: {free} are free.", style="green")
+        console.print(f"It fits: {needs}", style="green")
         print_next(console, {command: "with the same settings"})
     else:
-        console.print(f"It does not fit: {free} are free, and the estimate needs 15 % to spare.", style="red")
+        console.print(f"It does not fit with 15 % to spare: {needs}", style="red")
         console.print(f"Take {', '.join(run['advice'])}.", soft_wrap=True)
 
 

@@ -1,15 +1,13 @@
 """What a run would take: memory, and how fast it is, from a short trial of each model in a process of its own.
 
 trials = [try_apart(config, name) for name in config.local_models]
-expected_memory(config, trials, workers)                  # bytes at the peak, by what takes them
+expected_peak(config, trials, workers)                    # bytes
 """
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import torch
@@ -25,7 +23,6 @@ import torch
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
-from shoal.learn.optim import STATE_BYTES
 from shoal.parallel.ranks import ALONE
 from shoal.policy.decoders.base import OWN, ordinary_tokens
 from shoal.policy.decoders.own import CACHE_BYTES, cache_bytes_per_token
@@ -34,19 +31,15 @@ from shoal.policy.families import kept_tokens
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import display_name
 from shoal.rollout import Completion, FinishReason, Part, Question, Rollout, Scored
-from shoal.runs.curves import draw_curves
 from shoal.runs.machine import use_threads
 from shoal.runs.models import make_policies
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
+GROWTH: Final = 1.15
+"""What a run takes in the end, to what a trial shows: malloc holds more, and oneDNN keeps what it has compiled."""
 MARGIN: Final = 1.15
 """A run fits if this times its expected peak is free: the estimate may be off by that much."""
-COMPILED: Final = 140_000_000
-"""What oneDNN's code for products of all shapes takes, once its cache is full: measured with guppy on Linux. It is too
-much where torch multiplies by another library."""
-ALLOCATOR_SHARE: Final = 0.1
-"""What malloc holds in the end beside what a trial shows: measured on Linux, 8 to 16 % after two rounds."""
 ROUNDS: Final = 8
 """Rounds among whose questions the longest are sought."""
 SHORTEST: Final = 8
@@ -63,22 +56,22 @@ class Trial:
     parameters: int
     trained: int
     """All parameters, or those of the adapters."""
-    program: int
-    """Bytes of the process without a model; 0 on a GPU, whose memory is what runs out there."""
-    working: int
-    """Bytes at the worst moment, beside the program and what lasts: weights, optimizer and reference."""
+    lasting: int
+    """Bytes that each node keeps: trained weights, the optimizer's state, the reference."""
+    peak: int
+    """Bytes of the process, or of the GPU, at the worst moment, with all of that."""
     decode: float
     """Tokens a second while answering."""
     update: float
     """Tokens a second in an update, prompts among them."""
 
 
-def try_apart(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
+def try_apart(config: Config, name: str) -> Trial:
     """A trial of the model `name`, in a process of its own: its peak is that of nothing else, and where memory runs
     out, it is what ends. Raises `UserError`."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _die_first) as process:
         try:
-            return process.submit(try_out, config, name, seconds).result()
+            return process.submit(try_out, config, name).result()
         except BrokenProcessPool:
             raise UserError(
                 f"the trial of '{display_name(name)}' was killed, probably as memory ran out: take a smaller model, "
@@ -92,14 +85,12 @@ def _die_first() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def try_out(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
-    """Answers questions of a round and of an evaluation, with as many tokens as `seconds` allow for; learns from the
-    answers, and then from the longest ones that there may be."""
+def try_out(config: Config, name: str) -> Trial:
+    """Answers questions of a round and of an evaluation, for some seconds; learns from the answers, and then from the
+    longest ones that there may be."""
     use_threads(config)
     placement = place(config.policy.device, config.policy.dtype)
-    program = _program_bytes(placement)
     policy, tasks = trial_policy(config, name), Tasks(config.tasks)
-    model: Any = policy.lm.model
     full, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
     asks, local = int(config.round.questions_per_round), max(1, config.round.local)
     drawn = [q for q in tasks.draw(max(asks, local), config.seed, "node-1", 1) if q.prompt]
@@ -117,7 +108,7 @@ def try_out(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
     answer(questions, generations, SHORTEST)  # to warm up
     _, taken = answer(questions, generations, SHORTEST)
     answer(held_out, samples, SHORTEST)
-    groups, taken = answer(questions, generations, max(SHORTEST, round(seconds * SHORTEST / taken)))
+    groups, taken = answer(questions, generations, max(SHORTEST, round(TRIAL_SECONDS * SHORTEST / taken)))
     answered = peak_bytes(placement)
     if config.policy.engine == OWN:
         each = [(questions, generations), (held_out, samples)]
@@ -129,16 +120,19 @@ def try_out(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
     learner.update(rollouts)
     updating = time.perf_counter() - start
     learner.update(longest_answers(config, policy, tasks, learner.token_budget))
-    weights, others = _lasting(learner)
+    trained = [weight for weight in learner.model.parameters() if weight.requires_grad]
+    states = (v for state in learner.optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor))
+    reference = learner.reference.state_dict().values() if learner.reference else ()
+    beside = sum(tensor.nbytes for tensor in [*states, *reference])
     tokens = sum(len(c.token_ids or ()) for group in groups for c in group)
     learned = [completion for rollout in rollouts for completion in rollout.rollout.completions]
     read = sum(len(c.token_ids or ()) for c in learned) + sum(len(policy.prompt_ids(r.question)) for r in rollouts)
     return Trial(
         model=name,
-        parameters=model.num_parameters(),
-        trained=sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
-        program=program,
-        working=max(peak_bytes(placement) - others, answered) - weights - program,
+        parameters=learner.model.num_parameters(),
+        trained=sum(weight.numel() for weight in trained),
+        lasting=sum(weight.nbytes for weight in trained) + beside,
+        peak=max(peak_bytes(placement), answered + beside),  # later rounds answer with the optimizer's state
         decode=tokens / taken,
         update=read / updating,
     )
@@ -177,25 +171,6 @@ def _cache_bytes(policy: LanguagePolicy, questions: Sequence[Question], tokens: 
     return min(CACHE_BYTES, cache_bytes_per_token(policy.lm.model) * (prompts + len(questions) * tokens))
 
 
-def _lasting(learner: GRPOLearner) -> tuple[int, int]:
-    """Bytes of the weights, and of the optimizer and the reference."""
-    states = (v for state in learner.optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor))
-    reference = learner.reference.state_dict().values() if learner.reference else ()
-    weights = sum(weight.nbytes for weight in learner.model.parameters())
-    return weights, sum(tensor.nbytes for tensor in [*states, *reference])
-
-
-def _program_bytes(placement: Placement) -> int:
-    """Bytes of this process without a model, once it has loaded what else a run needs. 0 on a GPU."""
-    if placement.device.type == "cuda":
-        return 0
-    for name in ("pyarrow.parquet", "shoal.runs.run"):
-        importlib.import_module(name)
-    with tempfile.TemporaryDirectory() as folder:
-        draw_curves([{"round": 1, "node": "node-1", "eval/pass@1": 0.5}], Path(folder) / "curves.png", "")
-    return resident_bytes()
-
-
 def resident_bytes() -> int:
     """The memory that this process has now."""
     return int(psutil.Process().memory_info().rss)
@@ -208,28 +183,21 @@ def peak_bytes(placement: Placement) -> int:
     if sys.platform == "linux":  # where `ru_maxrss` would begin with the peak of the parent
         [line] = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
         return 1024 * int(line.split()[1])
-    if sys.platform == "win32":
-        return int(psutil.Process().memory_info().peak_wset)
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def expected_memory(config: Config, trials: Sequence[Trial], workers: int) -> dict[str, int]:
-    """Bytes at the worst moment of a run, by what takes them. `workers`: processes that keep the models beside this
-    one; each may be at its worst moment at the same time."""
-    processes = max(1, workers)
-    program = max((trial.program for trial in trials), default=0)
-    compiled = processes * COMPILED if program else 0
-    parts = {"program": (1 + workers) * program + compiled, "weights": 0, "optimizer": 0, "reference": 0}
-    for trial in trials:
-        nodes = nodes_of(config, trial.model)
-        frozen = trial.parameters - trial.trained  # one for all nodes of a process
-        parts["weights"] += 4 * (nodes * trial.trained + min(processes, nodes) * frozen)
-        parts["optimizer"] += round(STATE_BYTES[config.learner.optim] * trial.trained * nodes)
-        parts["reference"] += 4 * trial.parameters * nodes if config.learner.beta and not config.policy.lora_r else 0
-    parts["working"] = processes * max((trial.working for trial in trials if nodes_of(config, trial.model)), default=0)
-    return {**parts, "allocator": round(ALLOCATOR_SHARE * sum(parts.values())) if program else 0}
+def expected_peak(config: Config, trials: Sequence[Trial], workers: int) -> int:
+    """Bytes at the worst moment of a run. `workers`: processes that keep the models beside this one; each may be at its
+    worst moment at the same time."""
+    processes, here = max(1, workers), [trial for trial in trials if nodes_of(config, trial.model)]
+    total = working = 0
+    for trial in here:
+        nodes, frozen = nodes_of(config, trial.model), 4 * (trial.parameters - trial.trained)
+        total += nodes * trial.lasting + min(processes, nodes) * frozen  # all nodes of a process share what is frozen
+        working = max(working, trial.peak - trial.lasting - frozen)
+    return round(GROWTH * (total + processes * working))
 
 
 def nodes_of(config: Config, name: str) -> int:

@@ -19,8 +19,9 @@ from shoal.learn.learner import GRPOLearner
 from shoal.tasks import Tasks
 from shoal_extras.doctor import forecast
 from shoal_extras.doctor.forecast import (
+    GROWTH,
     Trial,
-    expected_memory,
+    expected_peak,
     half_right,
     longest_answers,
     trial_policy,
@@ -33,21 +34,23 @@ ROOT = Path(__file__).parents[3]
 
 
 def trial(model: str, trained: int = 10**8) -> Trial:
-    """A hundred million parameters, of which so many are trained."""
-    return Trial(model, 10**8, trained, 10**8, 10**9, 1.0, 1.0)
+    """A hundred million parameters, of which so many are trained with 12 bytes each; 2 GB at the worst moment."""
+    return Trial(model, 10**8, trained, 12 * trained, 2 * 10**9, 1.0, 1.0)
+
+
+def peak(nodes: int, workers: int, *trials: Trial) -> float:
+    """What a run of nodes with these models takes, without what it takes more and more."""
+    settings = {"policy": {"model": [each.model for each in trials], "device": "cpu"}, "round": {"nodes": nodes}}
+    return expected_peak(make_config(settings, "a test").resolved(), trials, workers) / GROWTH
 
 
 def test_memory_adds_up() -> None:
-    settings = {"policy": {"model": ["a", "b"], "device": "cpu"}, "round": {"nodes": 3}, "learner": {"optim": "adamw"}}
-    config = make_config(settings, "a test").resolved()
-    parts = expected_memory(config, [trial("a"), trial("b")], 0)
-    assert (parts["weights"], parts["optimizer"], parts["reference"]) == (3 * 4 * 10**8, 3 * 8 * 10**8, 0)
-    assert parts["working"] == 10**9  # nodes of a process take turns
-    assert expected_memory(config, [trial("a"), trial("b")], 2)["working"] == 2 * 10**9
-    adapted = expected_memory(config, [trial("a", trained=10**6)], 0)
-    assert adapted["weights"] == 4 * (10**8 - 10**6 + 2 * 10**6)  # nodes share the base
-    config.learner.beta = 0.1
-    assert expected_memory(config, [trial("a")], 0)["reference"] == 2 * 4 * 10**8
+    assert peak(1, 0, trial("a")) == pytest.approx(2e9)
+    assert peak(3, 0, trial("a"), trial("b")) == pytest.approx(2e9 + 2 * 1.2e9)  # nodes of a process take turns
+    assert peak(3, 2, trial("a"), trial("b")) == pytest.approx(2 * 2e9 + 1.2e9)
+    adapters = trial("a", trained=10**6)
+    assert peak(3, 0, adapters) == pytest.approx(2e9 + 2 * 0.012e9)  # nodes share the base
+    assert peak(3, 2, adapters) == pytest.approx(2 * 2e9 + 0.012e9)
 
 
 def test_questions_without_room_are_not_tried(tmp_path: Path) -> None:
@@ -88,7 +91,7 @@ def test_a_run_on_a_gpu_takes_what_was_expected() -> None:
     import torch
 
     config = make_config({"policy": {"device": "cuda"}, "round": {"nodes": 1}}, "a test").resolved()
-    total = sum(expected_memory(config, [try_apart(config, "guppy")], 0).values())
+    total = expected_peak(config, [try_apart(config, "guppy")], 0)
     policy = trial_policy(config, "guppy")
     questions = Tasks(config.tasks).draw(8, 1, "node-1", 1)
     torch.cuda.reset_peak_memory_stats()
