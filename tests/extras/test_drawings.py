@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from shoal.config.tasks import TasksConfig
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal_extras.drawings.plain_svg import LONGEST, MOST_SHAPES, NoDrawingError, read_svg
+from shoal_extras.drawings import LONGEST, MOST_SHAPES, NoDrawingError, read_svg
 
 pytest.importorskip("resvg_py")
 
-from shoal_extras.drawings.judge import COLOURS, PLACES, SHAPES, Wanted, credit
-from shoal_extras.drawings.task import PIXELS, Drawings, render
+import drawings
+from drawings import COLOURS, PIXELS, PLACES, SHAPES, Drawings, Wanted, credit, render
 
 
 def svg(inside: str, view: str = 'viewBox="0 0 32 32"') -> str:
@@ -209,7 +209,9 @@ def test_tags_without_an_end_are_looked_at_once(text: str, monkeypatch: pytest.M
 
 
 def test_in_the_guarded_worker() -> None:
-    config = TasksConfig.model_validate({"sources": [{"name": "drawings", "parameters": {"shapes": 2}}]})
+    config = TasksConfig.model_validate(
+        {"sources": [{"name": f"{drawings.__file__}:Drawings", "parameters": {"shapes": 2}}]}
+    )
     tasks = Tasks(config)
     question = tasks.draw(1, "k")[0]
     right = Drawings(2).answer(question.id)
