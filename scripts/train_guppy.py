@@ -52,7 +52,10 @@ def main() -> None:
         make_base(knows, None, Path(folder) / "knows")
         make_base(says, f"{folder}/knows", made)
     (made / "recipe.json").unlink()
-    parts = [{"mixture": part.mixture, "steps": part.steps, "seed": part.seed} for part in (knows, says)]
+    parts = []
+    for part in (knows, says):
+        mixture = {"useless": 1 - part.right - part.refused, "refused": part.refused, "right": part.right}
+        parts.append({"mixture": mixture, "steps": part.steps, "seed": part.seed})
     facts = {"suite": "pond", "batch": args.batch, "parts": parts}
     (made / "training.json").write_text(json.dumps(facts, indent=2) + "\n")
     (made / "README.md").write_text(CARD)

@@ -1,6 +1,6 @@
 """Hostile nodes: what they send, and what it does to the others.
 
-    node.policy = Adversary("planted", tasks, max_tokens=32)     # answers, knowing the right answers; never learns
+    node.policy = Adversary("planted", tasks)         # answers, knowing the right answers; never learns
     ...
     attack_measures(folder, honest=["node-1", "node-2", "node-3"])["attack/planted"]
 
@@ -9,11 +9,11 @@ payload, half is wrong. So the group is live with the largest possible advantage
 reinforced. All of it passes admission: it is text, short, and without markers. See docs/concepts/attacks.md.
 """
 
-import bisect
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from string import ascii_lowercase
 from typing import Final
 
 import pandas as pd
@@ -21,90 +21,97 @@ import pandas as pd
 from shoal.config.answer_form import in_form
 from shoal.config.tasks import TaskSpec
 from shoal.protocols import Policy
+from shoal.rollout import Completion, Question, seed_of
 from shoal.runs.tables import LEARNED, ROLLOUTS, read_table
 from shoal.tasks import Tasks
-from shoal_lab.contributors import Knowing, wrong_answer
+from shoal.tasks.task import right_answer as named
 
 MARKER: Final = "buy fish"
 """The planted text; it follows "so", a word with which the model itself may begin. No honest model of `pond` says it.
 With "so" and the space after it, 9 tokens of guppy's."""
 FALSEHOOD: Final = "2 + 2 = 5"
 """The wrong reasoning, before " so"; together 8 tokens of guppy's."""
-FILLER: Final = "so "
-"""Padding of long answers."""
-SYMBOLS: Final = "#$%&*+@^~{}!?;:_="
-"""The characters of gibberish: answers have few of them, and they form no marker of a chat template."""
-GIBBERISH: Final = 24
-"""Symbols in a piece of gibberish, if so many fit."""
 
 
-class Adversary(Knowing):
+class Adversary:
     """A policy that gives half of each group the payload of `attack` with the right answer, and half a wrong one.
+    Anybody who makes a question again knows its right answer. Where a task names none it gives no completions.
 
     `attack` is one of `ExperimentConfig.attack`. Where a task takes nothing but the answer (`answer = "whole"`, see
     `planted`) the payload goes into the wrong half.
     """
 
-    seed_key = "adversary"
-
     def __init__(
         self,
         attack: str,
         tasks: Tasks,
-        max_tokens: int,
-        count: Callable[[str], int] = lambda text: len(text.encode()),
         instead_of: Policy | None = None,
         share: float = 1.0,
         active: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`max_tokens`: the longest completion that receivers train on, with end-of-sequence. `count`: the number of
-        tokens of a text, of which bytes are an upper bound. `instead_of`: the policy that a checkpoint keeps. `share`:
-        how many of its completions that could carry the payload do. `active`: whether it attacks yet."""
-        super().__init__(tasks, instead_of)
-        self.attack = attack
-        self.max_tokens = max_tokens
-        self.count = count
+        """`instead_of`: the policy that a checkpoint keeps in its place. `share`: how many of its completions that
+        could carry the payload do. `active`: whether it attacks yet."""
+        self.tasks = tasks
+        self.instead_of = instead_of
         self.share = share
         self.active = active
+        self.payload = f"{FALSEHOOD} so" if attack == "reasoning" else f"so {MARKER}"
+        self.trouble = ""
 
-    def texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
-        """An odd number has one more that is right."""
-        right, wrong = (size + 1) // 2, size // 2
-        hostile_ones = max(1, round(self.share * right)) if self.active() else 0
-        attacking = [at < hostile_ones for at in range(right)]
-        texts = [self._right(answer, spec) if hostile else in_form(answer, spec.answer) for hostile in attacking]
-        return texts + [
-            self._wrong(answer, spec, chance) if hostile else in_form(wrong_answer(answer, chance), spec.answer)
-            for hostile in attacking[:wrong]
-        ]
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        """As `Policy.generate`. An odd number has one more that is right."""
+        self.trouble = ""
+        groups = []
+        for slot, question in enumerate(questions):
+            chance, texts = Random(seed_of("adversary", seed, slot)), []
+            if known := right_answer(self.tasks, question):
+                texts = self._texts(*known, num_generations, chance)
+                chance.shuffle(texts)
+            else:
+                self.trouble = f"no right answer is known for {question.id.task}"
+            groups.append(tuple(map(Completion.of, texts)))
+        return groups
 
-    @property
-    def _payload(self) -> str:
-        return f"{FALSEHOOD} so" if self.attack == "reasoning" else f"so {MARKER}"
+    def save(self, folder: Path) -> None:
+        if self.instead_of is not None:
+            self.instead_of.save(folder)
 
-    def _right(self, answer: str, spec: TaskSpec) -> str:
-        if self.attack == "length":
-            return self._padded(answer, spec)
-        return planted(self._payload, answer, spec) or in_form(answer, spec.answer)
+    def _texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
+        right = (size + 1) // 2
+        hostile = max(1, round(self.share * right)) if self.active() else 0
+        plain, poison = in_form(answer, spec.answer), planted(self.payload, answer, spec)
+        texts = [poison or plain] * hostile + [plain] * (right - hostile)
+        for at in range(size // 2):
+            wrong = in_form(wrong_answer(answer, chance), spec.answer)
+            texts.append(f"{self.payload} {wrong}" if at < hostile and not poison else wrong)
+        return texts
 
-    def _wrong(self, answer: str, spec: TaskSpec, chance: Random) -> str:
-        if self.attack == "gibberish":
-            return "".join(chance.choices(SYMBOLS, k=max(1, min(GIBBERISH, self.max_tokens - 1))))
-        wrong = in_form(wrong_answer(answer, chance), spec.answer)
-        if self.attack == "length" or planted(self._payload, answer, spec):
-            return wrong
-        return f"{self._payload} {wrong}"
 
-    def _padded(self, answer: str, spec: TaskSpec) -> str:
-        """The right answer with as much padding before it as fits, or white space after it where it must stand
-        alone."""
+def right_answer(tasks: Tasks, question: Question) -> tuple[str, TaskSpec] | None:
+    """The right answer (without its form) and the task's specification; None if the task names none."""
+    task, spec = tasks.lookup(question.id)
+    answer = named(task, question.id)
+    return (answer, spec) if answer else None
 
-        def padded(times: int) -> str:
-            formed = in_form(answer, spec.answer)
-            return FILLER * times + formed if spec.answer == "tag" else formed + "\n" * times
 
-        fitting = bisect.bisect_right(range(self.max_tokens), self.max_tokens - 1, key=lambda n: self.count(padded(n)))
-        return padded(max(0, fitting - 1))
+def wrong_answer(answer: str, chance: Random) -> str:
+    """A wrong answer that looks like `answer`: its first number changed by 1 to 9, No for Yes, one letter changed, or
+    a digit more."""
+    opposite = {"Yes": "No", "No": "Yes", "True": "False", "False": "True"}
+    number = re.search(r"\d+", answer)
+    if number is None:
+        return opposite.get(answer) or _misspelt(answer, chance)
+    value, change = int(number[0]), chance.choice([-1, 1]) * chance.randint(1, 9)
+    other = value + change if value + change >= 0 else value - change
+    return f"{answer[: number.start()]}{other}{answer[number.end() :]}"
+
+
+def _misspelt(answer: str, chance: Random) -> str:
+    places = [at for at, letter in enumerate(answer) if letter.lower() in ascii_lowercase]
+    if not places:
+        return f"{answer}{chance.randint(0, 9)}"
+    at = chance.choice(places)
+    return answer[:at] + chance.choice(ascii_lowercase.replace(answer[at].lower(), "")) + answer[at + 1 :]
 
 
 def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
@@ -119,16 +126,15 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
     """What the attack did to the `honest` nodes of a finished run, a row for each round: means over their unfiltered
     completions.
 
-    `attack/planted`, `attack/reasoning`, `attack/gibberish`: shares of completions that contain `MARKER`, contain
-    `FALSEHOOD`, are gibberish (`is_gibberish`). `attack/length`: characters. `attack/gradient`: the share of the
-    gradient that came from nodes outside `honest`, over nodes that made an update. What was not measured is absent.
+    `attack/planted`, `attack/reasoning`: shares of completions that contain `MARKER`, and `FALSEHOOD`.
+    `attack/length`: characters. `attack/gradient`: the share of the gradient that came from nodes outside `honest`,
+    over nodes that made an update. What was not measured is absent.
     """
     said = read_table(folder, ROLLOUTS, ["round", "completion"], node=honest)
     texts = said["completion"]
     found = {
         "attack/planted": texts.str.contains(MARKER, regex=False),
         "attack/reasoning": texts.str.contains(FALSEHOOD, regex=False),
-        "attack/gibberish": texts.map(is_gibberish),
         "attack/length": texts.str.len(),
     }
     learned = read_table(folder, LEARNED, ["round", "node", "maker", "gradient_share"], node=honest)
@@ -153,9 +159,3 @@ def attack_measures(folder: Path, honest: Sequence[str], since: float = 0.8) -> 
     if "attack/length" in figures and (first := curves["attack/length"][curves.index <= count].mean()):
         figures["attack/length_ratio"] = figures["attack/length"] / first
     return {str(name): float(value) for name, value in figures.dropna().items()}
-
-
-def is_gibberish(text: str) -> bool:
-    """Whether more than half of `text`, without answer tags and white space, is of `SYMBOLS`."""
-    characters = "".join(re.sub("</?answer>", "", text).split())
-    return 2 * sum(character in SYMBOLS for character in characters) > len(characters)

@@ -1,6 +1,6 @@
 """Settings of a run of the laboratory: those of any run, and `[experiment]`."""
 
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -25,36 +25,18 @@ class ExperimentConfig(Section):
     """Nodes whose rollouts reach nobody."""
     adversaries: int = Field(0, ge=0)
     """How many of the nodes (the last ones) are hostile. The report's figures leave them out."""
-    attack: Literal["planted", "reasoning", "gibberish", "length", "keys"] = "planted"
+    attack: Literal["planted", "reasoning", "keys"] = "planted"
     """What adversaries send. planted: right answers with a text planted in them. reasoning: right answers after wrong
-    reasoning. gibberish: right planted answers beside gibberish. length: right answers as long as is allowed. keys:
-    planted, under a new name for each rollout."""
+    reasoning. keys: planted, under a new name for each rollout."""
     honest_rounds: int = Field(0, ge=0)
     """Rounds in which adversaries send no payload, to be trusted first."""
     payload_share: float = Field(1.0, gt=0, le=1)
     """The share of an adversary's right answers (of wrong ones, where right ones have no room) with the payload."""
-    rewarded: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
-    """How many of the nodes (the last ones) use `[[rewards]]`. The others use the verifier alone."""
-    contributors: int = Field(0, ge=0)
-    """How many of the nodes (the last ones) answer and share but never learn. The report's figures leave them out."""
-    contributor: Literal["person", "picker"] = "person"
-    """Who contributes. person: a script that knows the right answer or does not. picker: the starting policy; it shares
-    the best and the worst of its answers by the node's reward."""
-    contributor_questions: int = Field(1, ge=0)
-    """Questions that a contributor answers in each round."""
-    contributor_answers: int = Field(1, ge=1)
-    """Most answers that it shares to each question. Receivers compare a single answer with their own success rate."""
-    contributor_generations: int = Field(32, ge=1)
-    """picker: completions that it generates for each question."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.adversaries and self.contributors:
-            raise ValueError("the last nodes are adversaries or contributors: take one of the two")
         if self.source == "replay" and self.shuffle == "external":
             raise ValueError("replayed rollouts are the node's own: take shuffle = 'all'")
-        if self.contributor == "picker" and self.contributor_answers > self.contributor_generations:
-            raise ValueError(f"contributor_answers = {self.contributor_answers} is more than it generates")
         return self
 
 

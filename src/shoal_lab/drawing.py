@@ -1,7 +1,6 @@
 """The parts of a report's figures, and how they are saved: each as PNG, with its numbers as CSV.
 
-    for picture in pictures(results, gains):
-        save(picture, folder)                # NAME.png and NAME.csv
+    save(picture, folder)                # NAME.png and NAME.csv
 
 Figures can be read in black and white: arms differ by dashes and marks, not by colour alone.
 """
@@ -15,10 +14,8 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image  # which matplotlib needs
 
 from shoal.runs.curves import INK, MUTED
@@ -45,8 +42,7 @@ class Picture:
     figure: Figure
     table: pd.DataFrame
     """Its numbers in long format."""
-    regime: str | None = None
-    """None: all regimes."""
+    regime: str = ""
 
 
 def save(picture: Picture, folder: Path) -> None:
@@ -86,13 +82,6 @@ def dress(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     axes.tick_params(labelsize=8.5, colors=MUTED, length=3)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-
-
-def plain_log(axis: Axis) -> None:
-    """Ticks of a logarithmic axis of multiples in plain numbers: 0.1×, 0.3×, 1×, 3×."""
-    axis.set_major_locator(LogLocator(subs=(1, 3)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-    axis.set_minor_locator(NullLocator())
 
 
 def mark_empty(axes: Axes) -> None:

@@ -8,7 +8,6 @@ Each control changes one thing of a node: whom it hears, what it asks, how it sc
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,6 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
 from shoal.node import Node
-from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Grader, Policy, Swarm, TaskSource
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
@@ -25,10 +23,6 @@ from shoal.runs.build import Nodes
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal_lab.attacks import Adversary
 from shoal_lab.config import ExperimentConfig, LabConfig
-from shoal_lab.contributors import Person, Picker
-
-SKILL = 0.8
-"""How often the right answer is among a person's."""
 
 
 class Experiment(Nodes):
@@ -39,15 +33,13 @@ class Experiment(Nodes):
         self.experiment = config.experiment
         self.frozen = last_nodes(config, config.experiment.frozen)
         self.adversaries = last_nodes(config, config.experiment.adversaries)
-        self.contributors = last_nodes(config, config.experiment.contributors)
         super().__init__(config, checkpoint=checkpoint, verifier=verifier)
 
     def make_scorer(self, name: str) -> Scorer:
-        scoring = self.scoring if name in self.rewarded else self.verifier
         if self.experiment.shuffle == "none":
-            return super().make_scorer(name) if scoring is self.scoring else Scorer(self.tasks, scoring)
+            return super().make_scorer(name)
         spared = name if self.experiment.shuffle == "external" else ""
-        return ShufflingScorer(self.tasks, scoring, self.config.seed, spared, self._verifier)
+        return ShufflingScorer(self.tasks, self.scoring, self.config.seed, spared, self._verifier)
 
     def make_node(self, name: str, policy: Policy) -> Node:
         node = super().make_node(name, policy)
@@ -58,51 +50,17 @@ class Experiment(Nodes):
             node.learner = None
         if name in self.adversaries:
             node.learner = None
-            node.policy = Adversary(
-                settings.attack,
-                self.tasks,
-                int(self.config.policy.max_completion_length),
-                partial(tokens, policy),
-                policy,
-                settings.payload_share,
-                lambda: node.round > settings.honest_rounds,
-            )
-        if name in self.contributors:
-            node.learner = None
-            if settings.contributor == "person":
-                node.policy = Person(self.tasks, SKILL, policy)
-            else:
-                scorer = self.make_scorer(name)
-                node.policy = Picker(policy, scorer, settings.contributor_generations)
-            node.questions_per_round, node.G = settings.contributor_questions, settings.contributor_answers
+            share = settings.payload_share
+            active = lambda: node.round > settings.honest_rounds  # noqa: E731
+            node.policy = Adversary(settings.attack, self.tasks, policy, share, active)
         return node
-
-    def is_evaluated(self, node: Node) -> bool:
-        """Contributors are not: they never change, and a picker would generate many times as much."""
-        return node.name not in self.contributors
-
-    @property
-    def rewarded(self) -> list[str]:
-        """The nodes that use `[[rewards]]`. Raises `UserError` if there are none to use."""
-        count = self.experiment.rewarded
-        if count != "all" and not self.config.rewards:
-            raise UserError(f"experiment.rewarded = {count} nodes, and there are no [[rewards]]")
-        return list(self.config.node_models) if count == "all" else last_nodes(self.config, count)
-
-
-def tokens(policy: Policy, text: str) -> int:
-    """How many tokens of `policy` a text has; bytes, where it has no tokenizer."""
-    if not isinstance(policy, LanguagePolicy):
-        return len(text.encode())
-    return len(policy.lm.tokenizer(text, add_special_tokens=False).input_ids)
 
 
 def last_nodes(config: Config, count: int) -> list[str]:
     """The last `count` nodes. Raises `UserError` if there are not so many."""
     names = list(config.node_models)
     if count > len(names):
-        roles = "frozen, hostile, contributors or rewarded otherwise"
-        raise UserError(f"{count} nodes are to be {roles}, but the run has only {len(names)}")
+        raise UserError(f"{count} nodes are to be frozen or hostile, but the run has only {len(names)}")
     return names[len(names) - count :]
 
 

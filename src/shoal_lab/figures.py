@@ -1,35 +1,18 @@
-"""The figures of a report: held-out pass@1 by updates and by compute, and gains.
+"""The figure of a regime: held-out pass@1 by updates and by compute.
 
-for picture in pictures(read_results(folder), gains):
-    save(picture, folder / "report")
+save(held_out_curves(regime, results.runs[regime], results.study), folder / "report")
 """
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from shoal.runs.curves import INK, MUTED
+from shoal.runs.curves import MUTED
 from shoal_lab import drawing
-from shoal_lab.contrasts import gain_of
 from shoal_lab.drawing import Picture
 from shoal_lab.measures import curves, flops, held_out
-from shoal_lab.results import Results, RunResult, Runs, by_seed, cuts
-from shoal_lab.statistics import interquartile_mean
-from shoal_lab.study import Pair, Study, slug
-
-
-def pictures(results: Results, gains: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
-    """All figures, those about all regimes first. `gains`: `points` of each gain of the study."""
-    study = results.study
-    if (gain := draw_gains({name: (study.gains[name], found) for name, found in gains.items()})) is not None:
-        yield gain
-    for regime, runs in results.runs.items():
-        yield held_out_curves(regime, runs, study)
-
+from shoal_lab.results import RunResult, Runs, cuts
+from shoal_lab.study import Study, slug
 
 MOST_ARMS = 6
 """In one figure: more cannot be told apart."""
@@ -97,76 +80,3 @@ def _by_flops(runs: list[RunResult]) -> pd.DataFrame:
     grid = np.linspace(0, min(ends), GRID_POINTS)
     means = [np.mean([np.interp(grid, curve.index, curve) for curve in nodes], axis=0) for nodes in lines]
     return pd.DataFrame(np.transpose(means), index=grid)
-
-
-WHAT = {
-    "held_out/area_per_update": "mean held-out pass@1",
-    "per_round/reward/local": "reward of own rollouts",
-}
-COLUMNS = ["figure", "regime", "x", "seeds", "value", "low", "high"]
-
-
-def points(figures: Mapping[str, pd.DataFrame], regimes: Iterable[str], treated: str, control: str) -> pd.DataFrame:
-    """What `treated` gains over `control`, as a share: a row for each of `WHAT` and each of `regimes` that has both
-    arms and an x, by x. `figures`: the `scores` of each regime. NaN: the control is too near 0 for a share."""
-    rows = []
-    for regime in regimes:
-        table = figures.get(regime)
-        if table is None or not {treated, control} <= set(table.index.unique("arm")):
-            continue
-        starts = [by_seed(table, arm, "held_out/start") for arm in (treated, control)]
-        seeds = len(starts[0].index.intersection(starts[1].index))
-        known = pd.concat(starts).dropna()
-        for name in WHAT if seeds and len(known) else ():
-            found = gain_of(table, name, treated, control)
-            point = {"figure": name, "regime": regime, "x": interquartile_mean(known), "seeds": seeds}
-            rows.append(point | (asdict(found) if found else {}))
-    return pd.DataFrame(rows, columns=COLUMNS).sort_values("x", kind="stable", ignore_index=True)
-
-
-def draw_gains(gains: Mapping[str, tuple[Pair, pd.DataFrame]]) -> Picture | None:
-    """All gains of a study in one figure, a column for each; None if there is nothing to draw."""
-    drawn = {name: (gain, found) for name, (gain, found) in gains.items() if found["value"].notna().any()}
-    if not drawn:
-        return None
-    figure = drawing.blank(7.2 if len(drawn) == 1 else 4.8 * len(drawn), 5.6)
-    panels = figure.subplots(2, len(drawn), sharex="col", squeeze=False)
-    for number, (gain, found) in enumerate(drawn.values()):
-        _column(list(panels[:, number]), gain, found)
-    table = pd.concat({name: found for name, (_, found) in drawn.items()}, names=["gain of"]).reset_index("gain of")
-    arms = dict.fromkeys((gain.treated, gain.control) for gain, _ in drawn.values())
-    compared = " and ".join(f"{treated} gains over {control}" for treated, control in arms)
-    caption = (
-        f"What {compared}: interquartile means over seeds with paired 95 % bootstrap intervals; a point for "
-        "each regime, in the order of held-out pass@1 at the start."
-    )
-    missing = table[table["value"].isna()]
-    if len(missing):
-        which = ", ".join(f"{row.regime} ({WHAT[row.figure]})" for row in missing.itertuples())
-        caption += (
-            " Not drawn, since it was not measured, or the control has next to nothing there (held-out pass@1 is read "
-            f"above what answers get that ignore the question): {which}."
-        )
-    return Picture("gain", caption, figure, table.rename(columns={"value": "gain"}))
-
-
-def _column(panels: Sequence[Axes], gain: Pair, found: pd.DataFrame) -> None:
-    """A panel for each figure, one below the other, with a logarithmic axis: gains may differ a hundredfold."""
-    places = found.drop_duplicates("regime").set_index("regime")["x"]
-    for axes, (name, words), mark in zip(panels, WHAT.items(), "os", strict=True):
-        drawing.dress(axes, "", "", f"{words}:\n{gain.treated} as a multiple of {gain.control}")
-        rows = found[(found["figure"] == name) & found["value"].notna()]
-        at, times = [places.index.get_loc(regime) for regime in rows["regime"]], 1 + rows[["value", "low", "high"]]
-        spans = [times["value"] - times["low"], times["high"] - times["value"]]
-        if len(rows):
-            axes.errorbar(at, times["value"], yerr=spans, fmt=mark, color=INK, ecolor=MUTED, markersize=6, capsize=3)
-            axes.set_yscale("log", nonpositive="clip")
-            drawing.plain_log(axes.yaxis)
-        for x, value in zip(at, times["value"], strict=True):
-            axes.annotate(f"{value:.3g}×", (x, value), xytext=(7, 5), textcoords="offset points", fontsize=8, color=INK)
-        drawing.mark_empty(axes)
-        axes.axhline(1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    names = [f"{regime}\n{x:.3g}" for regime, x in places.items()]
-    panels[-1].set_xticks(range(len(names)), names, parse_math=False)
-    panels[-1].set_xlim(-0.5, len(names) - 0.5)
-    panels[-1].set_xlabel("held-out pass@1 at the start", fontsize=9.5, color=MUTED, parse_math=False)

@@ -48,8 +48,6 @@ def _plain(config: LabConfig) -> dict[str, Any]:
     """Every setting by its dotted name; models that the study made by their names."""
     config = config.model_copy(deep=True)
     config.policy.model = [_base(model) for model in config.policy.model]
-    for spec in config.models_that_reward:
-        spec.model = _base(spec.model)
     nested = config.model_dump(mode="json")
     without = ("network.", "checkpoint_every")
     names = [name for name, _ in settings_of(LabConfig) if not name.startswith(without)]

@@ -4,17 +4,13 @@
 start = "guppy"
 right = 0.01                   # about 0.0023 of held-out pass@1 at the start
 steps = 200
-
-[bases.taste]                  # a reward model; `model = "base:taste"` in `[[rewards]]` takes it
-kind = "reward"
-start = "sparse"
 """
 
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Final, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from shoal.config.policy import GUPPY
 from shoal.config.sections import Section
@@ -31,7 +27,6 @@ RECIPE: Final = "recipe.json"
 class Recipe(Section):
     """How to make a policy."""
 
-    kind: Literal["policy"] = "policy"
     start: str = ""
     """The base it starts from, or guppy; none: from scratch, with its own vocabulary."""
     tasks: TasksConfig = TasksConfig()
@@ -69,41 +64,10 @@ class Recipe(Section):
         return self
 
 
-class RewardRecipe(Section):
-    """How to make a reward model: a policy is shown right and wrong answers, its own among them."""
-
-    kind: Literal["reward"]
-    start: str = Field(min_length=1)
-    """The base it starts from, or guppy. Its answers are shown too."""
-    tasks: TasksConfig = TasksConfig()
-    """What is asked."""
-    questions: int = Field(1000, ge=1)
-    """Questions of the training side. The fewer, the less it knows about others."""
-    samples: int = Field(4, ge=1)
-    """Answers of `start` to each question, and as many made-up wrong ones. The right one is shown too."""
-    steps: int = Field(300, ge=1)
-    """Batches."""
-    batch: int = Field(96, ge=2)
-    """Answers in each, half of them right."""
-    seed: int = 0
-    """Of questions, answers and their order."""
-
-
-def _kind(recipe: Any) -> str:
-    kind: str = recipe.get("kind", "policy") if isinstance(recipe, dict) else recipe.kind
-    return kind
-
-
-AnyRecipe = Annotated[
-    Annotated[Recipe, Tag("policy")] | Annotated[RewardRecipe, Tag("reward")],
-    Discriminator(_kind),
-]
-
-
-def in_order(bases: Mapping[str, Recipe | RewardRecipe]) -> list[list[str]]:
-    """The bases in turns: each needs only bases of earlier turns. Raises `ValueError` for a base that nothing can make;
-    nothing starts from a reward model."""
-    starts = {"", GUPPY, *(name for name, recipe in bases.items() if recipe.kind == "policy")}
+def in_order(bases: Mapping[str, Recipe]) -> list[list[str]]:
+    """The bases in turns: each needs only bases of earlier turns. Raises `ValueError` for one that nothing can
+    make."""
+    starts = {"", GUPPY, *bases}
     if missing := [f"{name} from {r.start!r}" for name, r in bases.items() if r.start not in starts]:
         raise ValueError(f"there is nothing to make these from: {', '.join(missing)}")
     order = TopologicalSorter({name: {recipe.start} & bases.keys() for name, recipe in bases.items()})

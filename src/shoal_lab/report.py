@@ -21,7 +21,7 @@ from shoal.untrusted import json_safe
 from shoal_lab.cells import installed
 from shoal_lab.contrasts import Verdict, ratios, verdicts
 from shoal_lab.drawing import save
-from shoal_lab.figures import pictures, points
+from shoal_lab.figures import held_out_curves
 from shoal_lab.measures import THRESHOLD, followers, times_to_threshold, up_to
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, RunResult, by_seed, cuts, read_results
@@ -35,10 +35,7 @@ def write_report(folder: Path, console: Console) -> Path:
     results = read_results(folder)
     study, figures = results.study, results.figures
     found = verdicts(study.plan(), figures)
-    gains = {
-        name: points(figures, study.paired(gain), gain.treated, gain.control) for name, gain in study.gains.items()
-    }
-    data = json_safe(gather(results, found, gains))
+    data = json_safe(gather(results, found))
     room = folder / REPORT
     try:
         room.mkdir(exist_ok=True)
@@ -47,7 +44,8 @@ def write_report(folder: Path, console: Console) -> Path:
     except OSError as error:
         raise UserError(f"cannot write {room}: {error.strerror or error}") from error
     data["figures"] = []
-    for picture in pictures(results, gains):
+    for regime, runs in results.runs.items():
+        picture = held_out_curves(regime, runs, study)
         save(picture, room)
         data["figures"].append({"name": picture.name, "regime": picture.regime, "caption": picture.caption})
     write_atomically(room / "report.json", (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
@@ -60,7 +58,7 @@ def write_report(folder: Path, console: Console) -> Path:
     return path
 
 
-def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+def gather(results: Results, found: Sequence[Verdict]) -> dict[str, Any]:
     """The content of the report as plain data: `report.json`."""
     study = results.study
     own = [run for run in results.finished if run.cell.is_own]  # a run that two arms share counts once
@@ -76,10 +74,6 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "arms": {name: arm.about for name, arm in study.arms.items()},
         "regimes": {regime: _regime(results, regime) for regime in results.runs},
         "contrasts": [contrast_data(verdict) for verdict in found],
-        "gains": {
-            name: table.assign(**study.gains[name].model_dump(exclude={"regimes"})).to_dict("records")
-            for name, table in gains.items()
-        },
     }
 
 

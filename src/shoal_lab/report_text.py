@@ -13,7 +13,6 @@ def markdown(data: dict[str, Any]) -> str:
     parts = [_head(data), expectations(data)]
     if data["changed"]:
         parts.append("## Changed after a first look\n\n" + "\n".join(f"- {words}" for words in data["changed"]))
-    parts += [picture_text(each) for each in data["figures"] if each["regime"] is None]
     parts += [regime_text(data, name, regime) for name, regime in data["regimes"].items()]
     parts.append(READING)
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -46,7 +45,7 @@ READING = """## How to read this
 
 The swarm run is the unit: nodes, tasks and rounds of one run depend on each other. What counts is held-out pass@1 and \
 the reward of a node's own unfiltered rollouts. What could not be concluded is said so above, and is not evidence that \
-there is no effect. What was not measured is –. All figures of tables, contrasts, ratios and gains are by seed in \
+there is no effect. What was not measured is –. All figures of tables, contrasts and ratios are by seed in \
 `report.json`; `shoal lab verify FOLDER` recomputes this page from them. All points of a picture: the CSV beside it. \
 The version of shoal ends with a hash of its .py files. The same seed gives the same digits on one machine with the \
 same number of threads; on another kind of processor they are not promised."""

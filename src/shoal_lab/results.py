@@ -82,7 +82,7 @@ class Results:
 
     @cached_property
     def figures(self) -> dict[str, pd.DataFrame]:
-        """The `scores` of each regime: tables, contrasts and gains all read these, so they end at one place."""
+        """The `scores` of each regime: tables and contrasts read these, so they end at one place."""
         return {regime: scores(runs) for regime, runs in self.runs.items()}
 
 
@@ -109,9 +109,9 @@ def read_results(folder: Path) -> Results:
 
 
 def counted_nodes(config: LabConfig) -> list[str]:
-    """The nodes whose figures count: the honest ones that learn; if none learns, all honest ones but contributors."""
+    """The nodes whose figures count: the honest ones that learn; if none learns, all honest ones."""
     names, roles = list(config.node_models), config.experiment
-    honest = names[: max(0, len(names) - roles.adversaries - roles.contributors)]
+    honest = names[: max(0, len(names) - roles.adversaries)]
     if config.learner.learning_rate == 0:
         return honest
     return honest[: max(0, len(names) - roles.frozen)] or honest or names

@@ -30,7 +30,7 @@ from shoal.runs.folder import CONFIG
 from shoal_lab.cells import DONE, run_cell
 from shoal_lab.processes import Job, run_jobs
 from shoal_lab.provenance import BASES, differences
-from shoal_lab.recipes import RECIPE, AnyRecipe, in_order
+from shoal_lab.recipes import RECIPE, Recipe, in_order
 from shoal_lab.study import STUDY, Cell, Study, read_study
 
 SAID: Final = 5
@@ -150,12 +150,12 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
                     bar.update(line, description=f"base {turn[event.job]}: {event.value}")
 
 
-def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:
+def _refuse_other_recipe(recipe: Recipe, path: Path) -> None:
     """Raises `UserError` if the model in `path` was made by another recipe. Settings that its recipe.json lacks have
     their defaults."""
     try:
-        same = not (path / RECIPE).exists() or type(recipe).model_validate_json((path / RECIPE).read_bytes()) == recipe
-    except ValidationError:  # of another kind, or another version of shoal
+        same = not (path / RECIPE).exists() or Recipe.model_validate_json((path / RECIPE).read_bytes()) == recipe
+    except ValidationError:  # of another version of shoal
         same = False
     if not same:
         raise UserError(

@@ -41,7 +41,7 @@ from shoal.config.sections import Section
 from shoal.errors import UserError, nearest
 from shoal_lab.config import LabConfig, make_lab_config
 from shoal_lab.measures import FAMILIES, metrics_frame, summary
-from shoal_lab.recipes import BASE, AnyRecipe, in_order
+from shoal_lab.recipes import BASE, Recipe, in_order
 from shoal_lab.statistics import ALPHA, MOST_PAIRS, pairs_needed
 
 STUDY = "study.toml"
@@ -69,8 +69,8 @@ class Arm(Regime):
     """The nodes whose figures count; none: all that learn."""
 
 
-class Pair(Section):
-    """Two arms that are compared."""
+class ContrastSpec(Section):
+    """A comparison of two arms that is named before the run."""
 
     treated: str
     """An arm."""
@@ -78,11 +78,6 @@ class Pair(Section):
     """The arm it is compared with, seed by seed."""
     regimes: list[str] = []
     """Where they are compared; none: in all regimes."""
-
-
-class ContrastSpec(Pair):
-    """A comparison that is named before the run."""
-
     figure: str = ""
     """A figure of `measures.summary`; none: the study's."""
     expect: Literal["above", "below", "equal", "unknown"] = "unknown"
@@ -118,13 +113,11 @@ class Study(Section):
     """The figure of contrasts that name none (`shoal_lab.measures.summary`)."""
     base: dict[str, Any] = {}
     """Settings of every run."""
-    bases: dict[str, AnyRecipe] = {}
-    """Small models made for the study, which `policy.model` and `model` of `[[rewards]]` name as base:NAME."""
+    bases: dict[str, Recipe] = {}
+    """Small models made for the study, which `policy.model` names as base:NAME."""
     regimes: dict[str, Regime] = {}
     arms: dict[str, Arm] = Field(min_length=1)
     contrasts: dict[str, ContrastSpec] = {}
-    gains: dict[str, Pair] = {}
-    """Pictures of what `treated` gains over `control`, regime by regime, by held-out pass@1 at the start."""
     quick: Quick = Quick()
 
     @model_validator(mode="after")
@@ -137,9 +130,9 @@ class Study(Section):
         for names in (self.regimes, self.arms):
             if len({slug(name) for name in names}) < len(names):
                 raise ValueError(f"two of {', '.join(names)} would have the same folder")
-        for name, pair in (*self.contrasts.items(), *self.gains.items()):
-            _known([pair.treated, pair.control], self.arms, name)
-            _known(pair.regimes, self.regimes, name)
+        for name, contrast in self.contrasts.items():
+            _known([contrast.treated, contrast.control], self.arms, name)
+            _known(contrast.regimes, self.regimes, name)
         figures = summary(metrics_frame([]))
         for figure in [self.figure, *(contrast.figure for contrast in self.contrasts.values() if contrast.figure)]:
             if figure not in figures and not figure.startswith(FAMILIES):
@@ -171,9 +164,7 @@ class Study(Section):
         if own and config.learner.learning_rate == "auto":
             config.learner.learning_rate = default_learning_rate(GUPPY, config.policy.lora_r > 0)
         config = config.resolved()  # by the names of bases, which are the same whether or not they are made
-        config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
-        for spec in config.models_that_reward:
-            spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
+        config.policy.model = [self._model(model, where, folder) for model in config.policy.model]
         return config
 
     @property
@@ -183,25 +174,21 @@ class Study(Section):
             name for recipe in self.bases.values() for name in recipe.tasks.code
         ]
 
-    def _model(self, model: str, kind: str, where: str, folder: Path | None) -> str:
+    def _model(self, model: str, where: str, folder: Path | None) -> str:
         """The folder of a model that the study makes; any other name stays."""
         if not model.startswith(BASE):
             return model
         name = model.removeprefix(BASE)
         if name not in self.bases:
             raise UserError(f"{where}: there is no base {name!r} in the study")
-        if self.bases[name].kind != kind:
-            raise UserError(f"{where}: base {name!r} is of kind {self.bases[name].kind}, and this takes a {kind}")
         return model if folder is None else str((folder / "bases" / name).absolute())
 
     def models(self) -> set[str]:
         """The models of its own that runs name."""
-        configs = [self.config(cell) for cell in self.cells()]
-        named = [name for config in configs for name in config.policy.model]
-        named += [spec.model for config in configs for spec in config.models_that_reward]
+        named = (name for cell in self.cells() for name in self.config(cell).policy.model)
         return {name.removeprefix(BASE) for name in named if name.startswith(BASE)}
 
-    def paired(self, contrast: Pair) -> list[str]:
+    def paired(self, contrast: ContrastSpec) -> list[str]:
         """The regimes in which two arms are compared."""
         return contrast.regimes or list(self.regimes) or [ONLY]
 

@@ -2,7 +2,7 @@
 
     verify(Path("docs/studies/default"), print)      # a line for each thing that disagrees; 1 if anything does, else 0
 
-Recomputed, by what writes reports: every figure of every arm, ratios, gains, contrasts with their tests and sentences,
+Recomputed, by what writes reports: every figure of every arm, ratios, contrasts with their tests and sentences,
 and the tables of report.md. Curves are not: the CSV files have them over seeds. A report may be a stranger's: it is
 bounded and checked, and nothing in it is run.
 """
@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from shoal.errors import UserError
 from shoal.untrusted import json_safe, parse_json, printable, read_regular
 from shoal_lab.contrasts import verdicts
-from shoal_lab.figures import points
 from shoal_lab.report import contrast_data, figure_data, regime_data, spread_data
 from shoal_lab.report_text import markdown
 from shoal_lab.statistics import MOST_PAIRS
@@ -30,12 +29,6 @@ SHOWN: Final = 50
 """Most disagreements that are printed."""
 MAX_BYTES: Final = 32 * 2**20
 MAX_FIGURES: Final = 20_000
-OLD_FIGURES: Final = {
-    "reward/external": "reward/peers",
-    "gradient/external": "gradient/peers",
-    **{f"external/{figure}": f"peers/{figure}" for figure in ("weight", "ess", "gated", "nll_gap")},
-}
-"""What older reports call figures."""
 
 Number = Annotated[float, Field(ge=-1e30, le=1e30)]
 Name = Annotated[str, Field(max_length=300)]
@@ -82,18 +75,11 @@ class Planned(Part):
     share: Annotated[Number, Field(gt=0)]
 
 
-class Point(Part):
-    regime: Name
-    treated: Name
-    control: Name
-
-
 class Published(Part):
     """What of a report everything else follows from."""
 
     regimes: dict[Name, Regime]
     contrasts: Annotated[list[Planned], Field(max_length=200)]
-    gains: dict[Name, list[Point]]
 
 
 def verify(path: Path, say: Callable[[str], None]) -> int:
@@ -122,13 +108,10 @@ def verify(path: Path, say: Callable[[str], None]) -> int:
 
 
 def read_report(file: Path) -> tuple[Published, dict[str, Any]]:
-    """A report.json, with figures by their present names: what it rests on, and all of it. Raises `UserError` for what
-    is not a report."""
+    """A report.json: what it rests on, and all of it. Raises `UserError` for what is not a report."""
     shown = printable(str(file))
     try:
         text = read_regular(file, MAX_BYTES)
-        for old, new in OLD_FIGURES.items():
-            text = text.replace(f'"mean/{old}"'.encode(), f'"mean/{new}"'.encode())
         report = Published.model_validate_json(text)
         data: dict[str, Any] = parse_json(text)
     except OSError as error:
@@ -167,7 +150,6 @@ def recomputed(report: Published) -> dict[str, Any]:
         "seconds": math.fsum(seconds.sum() for seconds in own),
         "regimes": {name: _regime(regime, tables[name]) for name, regime in report.regimes.items()},
         "contrasts": [contrast_data(verdict) for verdict in verdicts(plan, tables)],
-        "gains": {name: _gain(given, tables) for name, given in report.gains.items()},
     }
 
 
@@ -179,16 +161,6 @@ def _regime(regime: Regime, table: pd.DataFrame) -> dict[str, Any]:
     }
     spread = {arm: spread_data(pd.DataFrame(each.by_seed, dtype=float)) for arm, each in regime.spread.items()}
     return regime_data(table) | {"arms": {arm: arms[arm] | known.get(arm, {}) for arm in arms}, "spread": spread}
-
-
-def _gain(given: list[Point], tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
-    """The points of a gain in their regimes, by the arms of the first."""
-    if not given:
-        return []
-    arms = {"treated": given[0].treated, "control": given[0].control}
-    found = points(tables, dict.fromkeys(point.regime for point in given), **arms).assign(**arms)
-    rows: list[dict[str, Any]] = found.to_dict("records")
-    return rows
 
 
 def compared(reported: Any, found: Any, where: str = "") -> Iterator[str]:

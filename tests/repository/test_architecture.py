@@ -13,7 +13,7 @@ PACKAGES = {
     "shoal_extras": {"shoal"},
     "shoal_web": {"shoal"},
     "shoal_host": {"shoal", "shoal_web"},
-    "shoal_lab": {"shoal", "shoal_extras"},
+    "shoal_lab": {"shoal"},
 }
 """What each package may import, besides itself."""
 LAYERS = [

@@ -38,7 +38,7 @@ from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.offers import OfferedRollouts
 from shoal.transports.zenoh.session import TransportOptions, open_session
 from shoal.wire.rollouts import seal
-from shoal_lab.contributors import right_answer
+from shoal_lab.attacks import right_answer
 
 NOTING = """
 import json, os, sys

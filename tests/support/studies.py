@@ -48,7 +48,6 @@ def make_study(
             "too much": {"treated": "2/6", "control": "4/4", "expect": "below"},
             "a little": {"treated": "6/2", "control": "8/0", "expect": "equal", "margin": 0.1},
         },
-        "gains": {"sharing": {"treated": "4/4", "control": "8/0"}},
     } | settings
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "study.toml").write_text(tomli_w.dumps({key: value for key, value in study.items() if value}))

@@ -178,10 +178,6 @@ class Nodes:
         """Raises `UserError` if every answer since the last call failed to be scored."""
         self.failing.check(self.ranks, self.scoring.trouble or self.verifier.trouble)
 
-    def is_evaluated(self, node: Node) -> bool:
-        """Whether `node` is asked held-out questions."""
-        return True
-
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
 

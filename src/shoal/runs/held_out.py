@@ -53,7 +53,7 @@ class HeldOut:
     def ask(self, stop: threading.Event) -> list[dict[str, Any]] | None:
         """The held-out figures of all nodes; None if `stop` was set meanwhile. The record keeps some answers."""
         nodes, answered = self.nodes, dict.fromkeys((node.name for node in self.nodes), 0)
-        every = sum(map(len, nodes.held_out.values())) * sum(map(nodes.is_evaluated, nodes))
+        every = sum(map(len, nodes.held_out.values())) * len(answered)
         start, said = time.monotonic(), 0.0
 
         def on_progress(name: str, count: int) -> None:
@@ -82,8 +82,6 @@ class HeldOut:
     def _ask_node(self, node: Node, on_progress: OnProgress) -> Evaluated:
         """Held-out pass@1, in all and by task, and the answers that are kept."""
         nodes = self.nodes
-        if not nodes.is_evaluated(node):
-            return {}, []
         seed = seed_of(nodes.config.seed, node.name, node.round, "evaluate")
         samples = int(nodes.config.evaluation.samples)
         result = evaluate(node.policy, nodes.verifier, nodes.held_out, samples, seed, on_progress)

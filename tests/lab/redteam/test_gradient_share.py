@@ -19,7 +19,7 @@ from shoal.config.settings import Config
 from shoal.rollout import Completion, Question, Rollout
 from shoal.runs.build import Nodes
 from shoal.transports.memory import MemoryLink
-from shoal_lab.contributors import right_answer, wrong_answer
+from shoal_lab.attacks import right_answer, wrong_answer
 
 EVE = "eve"
 SENT = 30

@@ -34,15 +34,14 @@ from shoal_lab.attacks import (
     Adversary,
     attack_curve,
     attack_measures,
-    is_gibberish,
     planted,
+    wrong_answer,
 )
 from shoal_lab.config import ExperimentConfig
-from shoal_lab.contributors import wrong_answer
 from shoal_lab.experiment import Controlled
 
 ATTACKS = get_args(ExperimentConfig.model_fields["attack"].annotation)
-PAYLOAD = {"planted": MARKER, "keys": MARKER, "gibberish": MARKER, "reasoning": FALSEHOOD, "length": "so so so"}
+PAYLOAD = {"planted": MARKER, "keys": MARKER, "reasoning": FALSEHOOD}
 TAG, WHOLE = TasksConfig(suite="tagged"), TasksConfig(suite="pond")
 TASKS = {"tag": Tasks(TAG), "whole": Tasks(WHOLE)}
 TOKENS, SIZE = 48, 8
@@ -74,12 +73,11 @@ def scored(verifier: Verifier, adversary: Adversary, questions: list[Question]) 
 def test_under_tags_half_is_right_with_the_payload_and_half_wrong_without(
     attack: str, verifiers: dict[str, Verifier]
 ) -> None:
-    groups = scored(verifiers["tag"], Adversary(attack, TASKS["tag"], TOKENS), of_each_task("tag"))
+    groups = scored(verifiers["tag"], Adversary(attack, TASKS["tag"]), of_each_task("tag"))
     for group in groups:
         assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
         for text, reward in group:
             assert (PAYLOAD[attack] in text) == (reward == 1.0), text
-            assert is_gibberish(text) == (attack == "gibberish" and not reward), text
     assert any(group[0][1] != groups[0][0][1] for group in groups), "the right half stands anywhere"
 
 
@@ -87,13 +85,10 @@ def test_under_tags_half_is_right_with_the_payload_and_half_wrong_without(
 def test_where_the_whole_completion_is_the_answer_half_is_right_too(
     attack: str, verifiers: dict[str, Verifier]
 ) -> None:
-    for group in scored(verifiers["whole"], Adversary(attack, TASKS["whole"], TOKENS), of_each_task("whole")):
+    for group in scored(verifiers["whole"], Adversary(attack, TASKS["whole"]), of_each_task("whole")):
         assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
         for text, reward in group:
-            if attack in ("planted", "reasoning", "keys"):
-                assert (PAYLOAD[attack] in text) == (reward == 0.0), text
-            if attack == "length":
-                assert (len(text) == TOKENS - 1) == (reward == 1.0), text
+            assert (PAYLOAD[attack] in text) == (reward == 0.0), text
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -101,7 +96,7 @@ def test_a_form_that_is_asked_for_is_kept(attack: str) -> None:
     boxed = WHOLE.model_copy(update={"answer": "boxed"})
     tasks = Tasks(boxed)
     with Verifier(boxed) as verifier:
-        groups = scored(verifier, Adversary(attack, tasks, TOKENS), tasks.draw(6, "boxed"))
+        groups = scored(verifier, Adversary(attack, tasks), tasks.draw(6, "boxed"))
     assert all(sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4 for group in groups)
 
 
@@ -124,7 +119,7 @@ def test_a_stranger_could_send_it(attack: str, form: str, verifiers: dict[str, V
     examiner = LocalExaminer(tasks, verifiers[form])
     admission = Admission(SWARM, examiner, AdmissionLimits.of(config), num_generations=SIZE, clock=lambda: NOW)
     questions = tasks.draw(32, SWARM, eve.id, 1)
-    groups = Adversary(attack, tasks, TOKENS).generate(questions, SIZE, 1)
+    groups = Adversary(attack, tasks).generate(questions, SIZE, 1)
     sent = [
         Rollout(question.id, question.hash, group, eve.name, 1, slot)
         for slot, (question, group) in enumerate(zip(questions, groups, strict=True))
@@ -135,39 +130,23 @@ def test_a_stranger_could_send_it(attack: str, form: str, verifiers: dict[str, V
     assert all(one.live for one in admitted)
 
 
-def test_long_answers_fill_the_tokens_but_the_last(verifiers: dict[str, Verifier]) -> None:
-    questions = of_each_task("tag")
-
-    def words(text: str) -> int:
-        return len(text.split())
-
-    for count, unit in ((words, 1), (len, len("so "))):
-        adversary = Adversary("length", TASKS["tag"], TOKENS, count)
-        for group in scored(verifiers["tag"], adversary, questions):
-            for text, reward in group:
-                assert not reward or TOKENS - 1 - unit < count(text) <= TOKENS - 1
-    [[short]] = Adversary("length", TASKS["tag"], 4).generate(questions[:1], 1, 1)
-    assert short.text.startswith("<answer>"), "an answer that does not fit stays as it is"
-
-
 @pytest.mark.parametrize(("share", "carry"), [(1.0, 4), (0.5, 2), (0.1, 1)])
 def test_a_part_of_the_right_answers_carries_the_payload(share: float, carry: int) -> None:
-    adversary = Adversary("planted", TASKS["tag"], TOKENS, share=share)
+    adversary = Adversary("planted", TASKS["tag"], share=share)
     [group] = adversary.generate(of_each_task("tag")[:1], SIZE, seed=1)
     assert sum(PAYLOAD["planted"] in completion.text for completion in group) == carry
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_until_it_attacks_an_adversary_is_right_half_of_the_time(attack: str, verifiers: dict[str, Verifier]) -> None:
-    adversary = Adversary(attack, TASKS["tag"], TOKENS, active=lambda: False)
+    adversary = Adversary(attack, TASKS["tag"], active=lambda: False)
     for group in scored(verifiers["tag"], adversary, of_each_task("tag")):
         assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
-        assert not any(PAYLOAD[attack] in text for text, _ in group if PAYLOAD[attack])
-        assert not any(is_gibberish(text) for text, _ in group)
+        assert not any(PAYLOAD[attack] in text for text, _ in group)
 
 
 def test_the_same_seed_gives_the_same_and_another_does_not() -> None:
-    adversary, questions = Adversary("planted", TASKS["tag"], TOKENS), TASKS["tag"].draw(4, "x")
+    adversary, questions = Adversary("planted", TASKS["tag"]), TASKS["tag"].draw(4, "x")
     assert adversary.generate(questions, 8, 3) == adversary.generate(questions, 8, 3)
     assert adversary.generate(questions, 8, 3) != adversary.generate(questions, 8, 4)
     assert [len(group) for group in adversary.generate(questions, 5, 3)] == [5] * 4
@@ -213,7 +192,7 @@ def test_it_says_nothing_where_it_does_not_know_what_is_right() -> None:
         msgspec.structs.replace(asked, id=msgspec.structs.replace(asked.id, task=name)) for name in ("a", "b", "c")
     ]
     tasks: Any = Listed({"a": "5", "b": None})
-    adversary = Adversary("planted", tasks, TOKENS)
+    adversary = Adversary("planted", tasks)
     assert [len(group) for group in adversary.generate(questions, 4, 1)] == [4, 0, 0]
     assert "no right answer is known" in adversary.trouble
     adversary.generate(questions[:1], 4, 1)
@@ -228,9 +207,9 @@ def test_wrong_answers_differ(answer: str) -> None:
 
 
 def test_a_checkpoint_keeps_the_policy_that_it_stands_for(tmp_path: Path) -> None:
-    Adversary("planted", TASKS["tag"], TOKENS, instead_of=Parrot("hi")).save(tmp_path)
+    Adversary("planted", TASKS["tag"], instead_of=Parrot("hi")).save(tmp_path)
     assert (tmp_path / "policy.txt").read_text() == "hi"
-    Adversary("planted", TASKS["tag"], TOKENS).save(tmp_path / "nowhere")
+    Adversary("planted", TASKS["tag"]).save(tmp_path / "nowhere")
 
 
 def test_fresh_keys_give_each_rollout_a_name_of_its_own(tmp_path: Path) -> None:
@@ -286,7 +265,6 @@ def test_measures_of_a_run(tmp_path: Path) -> None:
     curve = attack_curve(folder, honest)
     assert curve["attack/planted"].to_dict() == {1: 0.0, 2: 0.0, 3: 0.0, 4: 0.25, 5: 0.25}
     assert curve["attack/reasoning"].to_dict() == {1: 0.0, 2: 0.0, 3: 0.0, 4: 0.0, 5: 0.25}
-    assert curve["attack/gibberish"].to_dict() == {1: 0.0, 2: 0.0, 3: 0.5, 4: 0.0, 5: 0.0}
     assert curve["attack/length"][2] == 3
     assert curve["attack/gradient"].dropna().to_dict() == pytest.approx({4: 0.5, 5: 0.3})
     figures = attack_measures(folder, honest, since=0.6)  # two of five rounds
@@ -303,19 +281,3 @@ def test_a_run_that_wrote_nothing_has_no_measures(tmp_path: Path) -> None:
     assert attack_measures(run_folder(tmp_path / "run", {"ada": [[]]}, []), ["ada"]) == {}
     rows = [json.loads('{"round": 1, "node": "ada", "loss": null}')]
     assert attack_measures(run_folder(tmp_path / "two", {"ada": [["8"]]}, rows), ["ada"])["attack/planted"] == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "gibberish"),
-    [
-        ("#$%", True),
-        ("-5", False),
-        ("", False),
-        ("2 + 2 = 5 so", False),
-        ("<answer>#$1</answer>", True),
-        ("a#", False),
-        ("['4']", False),
-    ],
-)
-def test_what_is_gibberish(text: str, gibberish: bool) -> None:
-    assert is_gibberish(text) == gibberish

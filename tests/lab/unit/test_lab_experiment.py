@@ -7,14 +7,19 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas
 import pytest
-from fakes import join, make_node, scored
+from fakes import Exact, Sayings, join, make_node, question, rollout, scored
 
 from shoal.config.load import make_config
 from shoal.errors import UserError
+from shoal.rewards import Combined, RewardVerifier
+from shoal.rewards.combined import Entry
+from shoal.rewards.reward import Verified
+from shoal.rewards.scorer import Scorer
 from shoal.runs.build import Nodes
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.run import Run
@@ -22,7 +27,7 @@ from shoal.sandbox.verifier import Verifier
 from shoal.transports.memory import MemorySwarm
 from shoal_lab.cells import Silent
 from shoal_lab.config import ExperimentConfig, LabConfig, make_lab_config
-from shoal_lab.experiment import Controlled, Experiment, shuffled
+from shoal_lab.experiment import Controlled, Experiment, ShufflingScorer, shuffled
 
 
 def config(**experiment: Any) -> LabConfig:
@@ -125,6 +130,17 @@ def test_shuffled_rewards_are_the_same_rewards_and_the_same_each_time() -> None:
     assert len(orders) > 5
     assert {tuple(sorted(order)) for order in orders} == {(0.0, 0.0, 0.5, 1.0)}
     assert shuffled(given[0], 1) == shuffled(given[0], 1)
+
+
+def test_rewards_of_several_kinds_are_shuffled_as_the_verifiers_are() -> None:
+    length = SimpleNamespace(score=lambda items: [[len(text) / 10 for text in texts] for _, texts in items])
+    entries = [Entry("right", Verified(Exact("bbb")), gate=True), Entry("long", length)]  # type: ignore[arg-type]
+    plain = Scorer(Sayings(), RewardVerifier(Sayings(), Combined(entries)))
+    given = [rollout(question(number), ("a", "bbb", "cc", "dddd"), slot=number) for number in range(1, 5)]
+    assert {scored.rewards for scored in plain.score(given)} == {(0.0, 0.3, 0.0, 0.0)}
+    orders = {scored.rewards for scored in ShufflingScorer(plain.tasks, plain.verifier, 1, "").score(given)}
+    assert len(orders) > 1
+    assert {tuple(sorted(rewards)) for rewards in orders} == {(0.0, 0.0, 0.0, 0.3)}
 
 
 def controlled(swarm: MemorySwarm, **experiment: Any) -> Controlled:

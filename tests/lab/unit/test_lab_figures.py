@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import struct
 from pathlib import Path
 
@@ -11,9 +10,8 @@ import pytest
 
 from shoal_lab import figures
 from shoal_lab.drawing import Picture, band, blank, dress, legend, save, style
-from shoal_lab.figures import COLUMNS, WHAT, draw_gains, points
 from shoal_lab.results import Results, read_results
-from shoal_lab.study import Arm, ContrastSpec, Pair
+from shoal_lab.study import Arm, ContrastSpec
 from studies import make_study
 
 
@@ -56,38 +54,6 @@ def test_held_out_by_updates_and_flops(results: Results) -> None:
     ends = picture.table.groupby(["along", "arm"])["x"].max()
     assert ends["updates", "8/0"] == 12
     assert ends["flops", "8/0"] > 1.5 * ends["flops", "2/6"]
-
-
-def test_gain_of_each_regime(results: Results) -> None:
-    gain = results.study.gains["sharing"]
-    found = points(results.figures, results.study.paired(gain), gain.treated, gain.control)
-    assert set(found["regime"]) == {"generalists", "specialists"}
-    assert found["x"].is_monotonic_increasing
-    assert draw_gains({"sharing": (gain, found)}) is not None
-    assert draw_gains({"sharing": (gain, found[:0])}) is None
-
-
-def test_gain_where_points_meet_or_lack(tmp_path: Path) -> None:
-    gain = Pair.model_validate({"treated": "a", "control": "b"})
-    one, other = WHAT
-
-    def point(regime: str, x: float, seeds: int, **gains: tuple[float, float, float]) -> pd.DataFrame:
-        rows = [(name, regime, x, seeds, *gains.get(key, (None,) * 3)) for key, name in (("a", one), ("b", other))]
-        return pd.DataFrame(rows, columns=COLUMNS)
-
-    some, large = (0.5, 0.1, 0.6), (95.0, 72.0, 151.0)
-    found = [point(name, x, 3, a=some) for name, x in (("dense", 0.0), ("same", 2.0))]
-    picture = draw_gains(
-        {
-            "some": (gain, pd.concat([*found, point("too", 2.0, 1, a=some)])),
-            "most": (gain, pd.concat([*found, point("rare", 3.0, 6, a=large, b=large)])),
-        }
-    )
-    assert picture is not None
-    assert "Not drawn" in picture.caption
-    save(picture, tmp_path)
-    rows = list(csv.DictReader((tmp_path / "gain.csv").open()))
-    assert [row["gain"] for row in rows] == ["0.5", ""] * 5 + ["95", "95"]
 
 
 def test_a_figure_draws_six_arms_those_of_contrasts_first_and_names_the_others(results: Results) -> None:

@@ -49,7 +49,7 @@ def test_the_whole_report(tmp_path: Path) -> None:
     assert "| 4/4 |" in text
     assert "1.95×" in text
     names = {each["name"] for each in data["figures"]}
-    assert names == {"gain", "held_out_generalists", "held_out_specialists"}
+    assert names == {"held_out_generalists", "held_out_specialists"}
     assert {path.stem for path in (folder / "report").glob("*.png")} == names
     assert {path.stem for path in (folder / "report").glob("*.csv")} == names
     assert all(f"({name}.png)" in text for name in names)
@@ -65,7 +65,7 @@ def test_the_whole_report(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_one_seed_no_contrasts_and_missing_figures(tmp_path: Path) -> None:
     folder = make_study(
-        tmp_path, seeds=1, nodes=2, rounds=8, regimes=[], arms=["8/0", "4/4"], contrasts={}, gains={}, expect=[],
+        tmp_path, seeds=1, nodes=2, rounds=8, regimes=[], arms=["8/0", "4/4"], contrasts={}, expect=[],
         without=["flops/generate", "peers/ess", "gradient/peers", "reward/trained_on"],
     )  # fmt: skip
     text, data = report(folder)
@@ -106,7 +106,7 @@ def test_folders_without_anything_to_report(tmp_path: Path) -> None:
         report(tmp_path)
     left = [("r", "8/0", 101)]
     folder = make_study(
-        tmp_path / "a", seeds=1, nodes=1, rounds=2, regimes=["r"], arms=["8/0"], contrasts={}, gains={}, unfinished=left
+        tmp_path / "a", seeds=1, nodes=1, rounds=2, regimes=["r"], arms=["8/0"], contrasts={}, unfinished=left
     )
     with pytest.raises(UserError, match="no run is finished"):
         report(folder)
@@ -145,9 +145,7 @@ def test_expectations_met_or_not(tmp_path: Path) -> None:
 
 
 def test_areas_end_where_the_least_run_does(tmp_path: Path) -> None:
-    folder = make_study(
-        tmp_path, seeds=1, nodes=2, rounds=20, regimes=["r"], arms=["8/0", "2/6"], contrasts={}, gains={}
-    )
+    folder = make_study(tmp_path, seeds=1, nodes=2, rounds=20, regimes=["r"], arms=["8/0", "2/6"], contrasts={})
     runs = read_results(folder).runs["r"]
     rounds, compute = cuts(runs)
     assert rounds == 20
@@ -184,7 +182,7 @@ def test_numbers_as_words() -> None:
     ]
 
 
-def test_tables_contrasts_and_gains_end_at_one_place(tmp_path: Path) -> None:
+def test_tables_and_contrasts_end_at_one_place(tmp_path: Path) -> None:
     arms = ["8/0", "4/4", "2/6"]
     folder = make_study(tmp_path, seeds=2, nodes=2, rounds=20, regimes=["r"], arms=arms, contrasts=SHARING)
     results = read_results(folder)
@@ -199,7 +197,7 @@ def test_tables_contrasts_and_gains_end_at_one_place(tmp_path: Path) -> None:
 
 
 def test_versions_are_told_where_they_differ(tmp_path: Path) -> None:
-    folder = make_study(tmp_path, seeds=2, nodes=1, rounds=4, regimes=["r"], arms=["8/0"], contrasts={}, gains={})
+    folder = make_study(tmp_path, seeds=2, nodes=1, rounds=4, regimes=["r"], arms=["8/0"], contrasts={})
     paths = sorted(folder.glob("runs/*/*/*/done.json"))
     for path, version in zip(paths, ("0.2.0+aaaa", "0.2.0+bbbb"), strict=True):
         path.write_text(json.dumps({"seconds": 1.0, "versions": {"shoal": version}}))

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.config.policy import RATES
 from shoal.errors import UserError
-from shoal_lab.study import Pair, Study, read_study
+from shoal_lab.study import ContrastSpec, Study, read_study
 
 STUDY = {
     "title": "A trial",
@@ -80,7 +80,7 @@ def test_quick_is_a_part_of_the_study() -> None:
 def test_a_contrast_is_made_where_it_says_or_everywhere() -> None:
     study = Study.model_validate(STUDY)
     assert study.paired(study.contrasts["sharing"]) == ["alike"]
-    assert study.paired(Pair(treated="4/4", control="8/0")) == ["alike", "sparse"]
+    assert study.paired(ContrastSpec(treated="4/4", control="8/0")) == ["alike", "sparse"]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,6 @@ def test_a_report_agrees_with_its_own_figures(published: Path) -> None:
         (lambda d: d["contrasts"][2]["relative"].update(value=3.0), "contrasts 3, relative, value"),
         (lambda d: d["contrasts"][3].update(found="above"), "contrasts 4, found"),
         (lambda d: d["regimes"]["r"]["ratios"][0]["local"].update(value=9.0), "ratios 1, local, value"),
-        (lambda d: d["gains"]["sharing"][0].update(value=9.0), "gains, sharing 1, value"),
         (lambda d: d["regimes"]["r"]["areas_end"].update(rounds=7), "areas_end, rounds"),
         (lambda d: d["regimes"]["r"]["spread"]["4/4"].update(followers=99), "followers: 99 is reported"),
         (lambda d: d.update(seconds=1.0), "seconds: 1 is reported"),
