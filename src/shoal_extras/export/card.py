@@ -20,10 +20,10 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineMod
 
 from shoal import __version__
 from shoal.config.policy import EMBEDDED, is_endpoint
-from shoal.evaluation.pass_at_k import Estimate
+from shoal.evaluation.pass_at_k import wilson
 from shoal.policy.named import NAMED
 from shoal.untrusted import encodable, printable, read_regular
-from shoal_extras.export.story import Story
+from shoal_extras.export.story import RIGHT, Story
 
 Library = Literal["transformers", "peft", "gguf"]
 HOME: Final = "https://github.com/shoal-rl/shoal"
@@ -142,22 +142,28 @@ def _settings(story: Story) -> Iterator[str]:
 
 
 def _figures(story: Story) -> Iterator[str]:
-    if not story.held_out:
+    """All tasks together, then each. A task's questions are known where all have the same number."""
+    if not story.evaluations:
         yield "It was not measured."
         return
-    first, last = story.rounds
-    if first == last:
-        yield f"It was not measured after round {first}."
+    first, last = story.evaluations[0], story.evaluations[-1]
+    if first["round"] == last["round"]:
+        yield f"It was not measured after round {first['round']}."
         return
+    evaluation = story.config.evaluation
+    each = int(evaluation.questions)
+    tasks = [key for key in last if key.startswith(f"{RIGHT}/") and None not in (first.get(key), last[key])]
+    count = int(last.get("eval/questions") or each * max(1, len(tasks)))
+    known = dict.fromkeys(tasks, each) if len(tasks) > 1 and count == each * len(tasks) else {}
     rows = [
-        [escaped(one.task) if one.task else "all", str(one.questions), _interval(one.before), _interval(one.after)]
-        for one in story.held_out
+        [escaped(key.removeprefix(RIGHT)[1:] or "all"), str(n), _interval(first[key], n), _interval(last[key], n)]
+        for key, n in {RIGHT: count, **known}.items()
     ]
-    if story.blind is not None:
-        rows.append(["*answers that ignore the question*", "", "", f"{story.blind:.3f}"])
-    yield _table(["tasks", "questions", f"round {first}", f"round {last}"], rows)
+    if last.get("eval/blind") is not None:
+        rows.append(["*answers that ignore the question*", "", "", f"{last['eval/blind']:.3f}"])
+    yield _table(["tasks", "questions", f"round {first['round']}", f"round {last['round']}"], rows)
     yield (
-        f"Right answers to questions that no node trains on, {story.config.evaluation.samples} for each question at "
+        f"Right answers to questions that no node trains on, {evaluation.samples} for each question at "
         f"temperature {story.config.policy.temperature:g}, with 95 % Wilson intervals over questions. Scored by the "
         "tasks' own verifier."
     )
@@ -176,8 +182,10 @@ def _swarm(own: int, makers: Sequence[tuple[str, int, float]]) -> Iterator[str]:
     yield _table(["from", "rollouts", "share of the gradient"], rows)
 
 
-def _interval(estimate: Estimate) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+def _interval(share: float, questions: int) -> str:
+    share = min(1.0, max(0.0, share))
+    low, high = wilson(share, max(1, questions))
+    return f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

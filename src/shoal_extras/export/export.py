@@ -1,5 +1,4 @@
-"""Takes a model away: to a folder, a repository on the Hugging Face Hub, or what an installed package offers (entry
-points of the group `shoal.exports`; shoal_extras has `gguf:`).
+"""Takes a model away: to a folder, a GGUF file or a repository on the Hugging Face Hub.
 
     target = target_of("hub:my-model", public=False)      # asks the Hub whether there is room; UserError if not
     target.write(Exported.of(source_of("runs/one"), merge=False, say=print))
@@ -13,31 +12,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import httpx2
 import huggingface_hub
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError, in_brief
 from shoal.untrusted import printable
 from shoal_extras.export.exported import Exported
-from shoal_extras.export.writing import check_folder, new_folder, scratch_beside
+from shoal_extras.export.writing import check_folder, keep, scratch_beside
+from shoal_extras.gguf.export import GGUFTarget
 
-GROUP: Final = "shoal.exports"
-"""What is offered is called with what stands behind the colon and returns a `Target`."""
 EMPTY: Final = {".gitattributes"}
 """The files of a repository in which nothing is yet."""
-
-
-class Target(Protocol):
-    """A place for a model. It has been checked that something can be written there."""
-
-    def write(self, model: Exported) -> list[str]:
-        """Writes the model and its card. Returns paths or addresses of what was written. Raises `UserError`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,8 +36,13 @@ class FolderTarget:
     out: Path
 
     def write(self, model: Exported) -> list[str]:
-        with new_folder(self.out) as scratch:
+        """Writes the model and its card, as all targets do. Returns paths or addresses of what was written. Raises
+        `UserError`."""
+        with scratch_beside(self.out) as scratch:
             model.fill(scratch)
+            keep(scratch)
+            check_folder(self.out)  # meanwhile somebody may have written there
+            scratch.replace(self.out)
         return [str(self.out)]
 
 
@@ -121,23 +115,19 @@ def hub_errors(name: str, api: HfApi) -> Iterator[None]:
         raise UserError(f"cannot reach the Hub at {api.endpoint}: {printable(in_brief(error), 200)}") from error
 
 
-def target_of(text: str, public: bool) -> Target:
+def target_of(text: str, public: bool) -> FolderTarget | HubTarget | GGUFTarget:
     """Where `text` (hub:NAME, gguf:FILE, NAME.gguf or a folder) says. Raises `UserError` if nothing can be written
     there."""
     scheme, mark, rest = text.partition(":")
-    if text.endswith(".gguf") and not mark:
-        scheme, rest = "gguf", text
     if public and scheme != "hub":
         raise UserError("--public is for --to hub:NAME")
     if scheme == "hub" and rest:
         return HubTarget.find(rest, public)
-    if scheme in offered(GROUP) and rest:
-        target: Target = call_offered(GROUP, scheme, rest)
-        return target
     if scheme == "gguf" and rest:
-        raise UserError("GGUF files are written by shoal_extras, which is not installed: pip install 'shoal[all]'")
+        return GGUFTarget.of(rest)
+    if text.endswith(".gguf") and not mark:
+        return GGUFTarget.of(text)
     if mark and re.fullmatch(r"[A-Za-z]{2,}", scheme):
-        forms = ", ".join(f"{name}:NAME" for name in ("hub", *sorted(offered(GROUP))))
-        raise UserError(f"'{text}' is nowhere to export to: write {forms} or a folder")
+        raise UserError(f"'{text}' is nowhere to export to: write hub:NAME, gguf:NAME.gguf or a folder")
     check_folder(Path(text))
     return FolderTarget(Path(text))

@@ -1,7 +1,7 @@
 """What a run's folder tells of its model: what it learned, from whom, and how it was measured.
 
     story = story_of(source_of("runs/one"))
-    story.held_out          # [Measured("", 96, before, after), ...]; "" stands for all tasks
+    story.evaluations[-1]["eval/pass@1"]                     # 0.5
     story.makers            # [("node-2", 144, 0.48), ...]
 
 A run's folder may come from a stranger: its files are read within limits, and no code that its settings name runs.
@@ -17,12 +17,11 @@ import tomli_w
 
 from shoal.config.load import make_config, read_config
 from shoal.config.settings import CONFIG_VERSION, Config
-from shoal.evaluation.pass_at_k import Estimate, wilson
 from shoal.runs.folder import CONFIG, read_metrics
 from shoal.runs.source import Source
 from shoal.runs.tables import read_makers
 
-PREFIX: Final = "eval/pass@1"
+RIGHT: Final = "eval/pass@1"
 PATH: Final = re.compile(r"^(/|~|\.{1,2}[\\/]|\\\\|[A-Za-z]:[\\/])")
 """A text that is a path on somebody's machine."""
 URL: Final = re.compile(r"^\w+:/?/")
@@ -30,17 +29,6 @@ PLACES: Final = {"model", "file", "path", "held_out", "folder", "function", "fac
 """Settings that may name a place on somebody's machine, however it is written."""
 TEXTS: Final = {"system_prompt", "answer"}
 """Settings that are never one: "/no_think" is no path."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Held-out pass@1 of some tasks, with 95 % intervals."""
-
-    task: str
-    """Empty: all of them."""
-    questions: int
-    before: Estimate
-    after: Estimate
 
 
 @dataclass(frozen=True)
@@ -52,10 +40,8 @@ class Story:
     base_source: str
     """The same as the run's settings have it."""
     config: Config
-    rounds: tuple[int, int]
-    """Of the first and the last evaluation."""
-    held_out: Sequence[Measured]
-    blind: float | None
+    evaluations: Sequence[Mapping[str, Any]]
+    """The metrics of the rounds in which it was measured, the first ones before any training."""
     own: int
     """Own rollouts that it learned from."""
     makers: Sequence[tuple[str, int, float]]
@@ -80,15 +66,12 @@ def story_of(source: Source) -> Story | None:
     config = make_config(read_config(file), str(file), allow_code=True).resolved()
     base = config.node_models.get(source.node, config.policy.model[0])
     rows = [row for row in read_metrics(source.run) if row["node"] == source.node and row["round"] <= source.round]
-    asked = [row for row in rows if row.get(PREFIX) is not None]
     own, makers = read_makers(source.run, source.node, source.round)
     return Story(
         base=public_name(base),
         base_source=base,
         config=config,
-        rounds=(asked[0]["round"], asked[-1]["round"]) if asked else (0, 0),
-        held_out=_measured(asked[0], asked[-1], config) if asked else [],
-        blind=asked[-1].get("eval/blind") if asked else None,
+        evaluations=[row for row in rows if row.get(RIGHT) is not None],
         own=own,
         makers=makers,
         joined=not re.fullmatch(r"node-\d{1,6}", source.node),
@@ -114,22 +97,3 @@ def _public(value: Any, name: str = "") -> Any:
             return [_public(item, name) for item in value]
         case _:
             return value
-
-
-def _measured(first: Mapping[str, Any], last: Mapping[str, Any], config: Config) -> list[Measured]:
-    """All tasks together, then each. A task's questions are known where all have the same number."""
-    each = int(config.evaluation.questions)
-    tasks = [
-        key.removeprefix(f"{PREFIX}/") for key in last if key.startswith(f"{PREFIX}/") and first.get(key) is not None
-    ]
-    count = int(last.get("eval/questions") or each * max(1, len(tasks)))
-    whole = Measured("", count, _estimate(first[PREFIX], count), _estimate(last[PREFIX], count))
-    if len(tasks) < 2 or count != each * len(tasks):
-        return [whole]
-    ends = {task: (first[f"{PREFIX}/{task}"], last[f"{PREFIX}/{task}"]) for task in tasks}
-    return [whole, *(Measured(task, each, *(_estimate(value, each) for value in ends[task])) for task in tasks)]
-
-
-def _estimate(value: float, questions: int) -> Estimate:
-    value = min(1.0, max(0.0, value))
-    return Estimate(value, *wilson(value, questions))

@@ -1,7 +1,9 @@
 """Files that appear complete or not at all.
 
-with new_folder(Path("out")) as scratch:      # a hidden folder beside it, which gets its name at the end
+with scratch_beside(Path("out")) as scratch:      # a hidden folder beside it
     lm.save(scratch)
+    keep(scratch)
+    scratch.replace("out")
 """
 
 import shutil
@@ -19,16 +21,6 @@ def check_folder(out: Path) -> None:
     with write_errors(out):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"'{out}' is {'not empty' if out.is_dir() else 'a file'}: choose another folder")
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """A folder that becomes `out` if the block does not raise, and vanishes if it does. Raises `UserError`."""
-    with scratch_beside(out) as scratch:
-        yield scratch
-        keep(scratch)
-        check_folder(out)  # meanwhile somebody may have written there
-        scratch.replace(out)
 
 
 def keep(scratch: Path) -> None:

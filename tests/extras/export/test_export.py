@@ -106,7 +106,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
         return SimpleNamespace(free=0 if list(tmp_path.glob(".*.tmp")) else 1 << 40)
 
     monkeypatch.setattr("shoal_extras.export.writing.shutil.disk_usage", free)
-    monkeypatch.setattr("shoal_extras.gguf.export.gguf.GGUFWriter.write_tensor_data", short)
+    monkeypatch.setattr("shoal_extras.gguf.export.gguf.GGUFWriter.write_tensors_to_file", short)
     monkeypatch.setattr("shoal.policy.loading.LanguageModel.save", full)
     assert "the disk is full" in said(capsys, "export", run, "--to", target)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
