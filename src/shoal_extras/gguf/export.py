@@ -1,6 +1,6 @@
 """`shoal export --to gguf:FILE`: a model as one GGUF file, which llama.cpp, Ollama and shoal load, and its card.
 
-The facts are those of llama.cpp's `convert_hf_to_gguf.py`. One tensor is in memory beside the model.
+The facts are those of llama.cpp's `convert_hf_to_gguf.py`. Tensors wait in a temporary file.
 """
 
 import re
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import gguf
-import numpy as np
 
 from shoal.errors import UserError
 from shoal.policy.loading import LanguageModel, display_name
@@ -80,22 +79,19 @@ def write_gguf(lm: LanguageModel, path: Path, kind: Kind, name: str = "") -> Non
     config: Any = lm.model.config
     name = name or display_name(lm.name)
     family = family_of(config, name)
-    writer = gguf.GGUFWriter(None, gguf.MODEL_ARCH_NAMES[family.arch])
+    writer = gguf.GGUFWriter(None, gguf.MODEL_ARCH_NAMES[family.arch], use_temp_file=True)
     writer.add_name(printable(name, 100))
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(gguf.LlamaFileType[f"{'ALL' if kind == Kind.F32 else 'MOSTLY'}_{kind.name}"])
     add_settings(writer, family, config)
     add_vocabulary(writer, lm.tokenizer, config.vocab_size, name)
     _add_ends(writer, lm)
-    tensors = list(tensors_of(lm.model, family, kind))
-    for tensor in tensors:
-        writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.nbytes, raw_dtype=tensor.kind)
     try:
+        for tensor, data, as_kind in tensors_of(lm.model, family, kind):
+            writer.add_tensor(tensor, data, raw_dtype=as_kind)
         writer.write_header_to_file(path)
         writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        for tensor in tensors:
-            writer.write_tensor_data(tensor.data())
+        writer.write_tensors_to_file()
     finally:
         writer.close()
 

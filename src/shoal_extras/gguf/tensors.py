@@ -1,14 +1,11 @@
 """A model's weights as llama.cpp has them: its names, order of rows, and quantised blocks.
 
-for tensor in tensors_of(model, family, Kind.Q8_0):
-    tensor.name, tensor.shape, tensor.kind       # "blk.0.attn_q.weight", (576, 576), Q8_0
-    tensor.data()                                # made when it is written: one tensor at a time is in memory
+for name, data, kind in tensors_of(model, family, Kind.Q8_0):
+    ...                                          # "blk.0.attn_q.weight", bytes of 576 x 576 numbers, Q8_0
 """
 
-import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Final
 
 import gguf
@@ -27,55 +24,30 @@ FINE: Final = ("token_embd.weight", "output.weight")
 """They have 8 bits where others have 4 or 5: all answers go through them."""
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor of the file."""
+def tensors_of(model: Any, family: Family, kind: Kind) -> Iterator[tuple[str, np.ndarray[Any, Any], Kind]]:
+    """Name, bytes and kind of each tensor of `model`, made one at a time. Matrices are of `kind` if their rows divide
+    into its blocks, else F16; the rest is F32.
 
-    name: str
-    shape: tuple[int, ...]
-    kind: Kind
-    make: Callable[[], np.ndarray[Any, Any]]
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in the file."""
-        block, size = gguf.GGML_QUANT_SIZES[self.kind]
-        return math.prod(self.shape) // block * size
-
-    def data(self) -> np.ndarray[Any, Any]:
-        """Its bytes. Raises `UserError` for numbers that its kind cannot hold."""
-        values = self.make()
-        if self.kind == Kind.F16 and not (np.abs(values) <= np.finfo(np.float16).max).all():
-            raise UserError(
-                f"{self.name} has numbers that F16 cannot hold: write BF16 or F32, as in gguf:NAME.BF16.gguf"
-            )
-        return gguf.quants.quantize(np.ascontiguousarray(values), self.kind)
-
-
-def tensors_of(model: Any, family: Family, kind: Kind) -> Iterator[Tensor]:
-    """The tensors of `model`. Matrices are of `kind` if their rows divide into its blocks, else F16; the rest is F32.
-
-    Raises `UserError` for a weight that llama.cpp does not know."""
+    Raises `UserError` for a weight that llama.cpp does not know, and for numbers that its kind cannot hold."""
     config = model.config
     names = gguf.get_tensor_name_map(family.arch, config.num_hidden_layers)
     if rope_of(config)["rope_type"] == "llama3":
-        factors = _rope_factors(model)
-        yield Tensor("rope_freqs.weight", tuple(factors.shape), Kind.F32, lambda: factors)
+        yield "rope_freqs.weight", _rope_factors(model), Kind.F32
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         known = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if known is None:
             raise UserError(f"the weight {name} has no name in llama.cpp's {gguf.MODEL_ARCH_NAMES[family.arch]}")
+        values = weight.detach().to("cpu", torch.float32)
+        if family.shifted_norms and name.endswith("norm.weight"):
+            values = values + 1
         heads = _heads(name, config) if family.paired else None
-        shift = family.shifted_norms and name.endswith("norm.weight")
-
-        def make(weight: torch.Tensor = weight, heads: int | None = heads, shift: bool = shift) -> np.ndarray[Any, Any]:
-            values = weight.detach().to("cpu", torch.float32)
-            values = values + 1 if shift else values
-            return (values if heads is None else _paired(values, heads)).numpy()
-
-        yield Tensor(known, tuple(weight.shape), _kind_of(known, weight, kind), make)
+        array = (values if heads is None else _paired(values, heads)).numpy()
+        as_kind = _kind_of(known, weight, kind)
+        if as_kind == Kind.F16 and not (np.abs(array) <= np.finfo(np.float16).max).all():
+            raise UserError(f"{known} has numbers that F16 cannot hold: write BF16 or F32, as in gguf:NAME.BF16.gguf")
+        yield known, gguf.quants.quantize(np.ascontiguousarray(array), as_kind), as_kind
 
 
 def _kind_of(name: str, weight: torch.Tensor, kind: Kind) -> Kind:
