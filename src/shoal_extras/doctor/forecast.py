@@ -36,8 +36,10 @@ from shoal.runs.models import make_policies
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
-GROWTH: Final = 1.15
-"""What a run takes in the end, to what a trial shows: malloc holds more, and oneDNN keeps what it has compiled."""
+GROWTH: Final = 1.1
+"""What a run takes in the end, to what a trial shows: malloc holds more."""
+OTHERS: Final = 250_000_000
+"""Bytes that a process of a run takes beside that: for tables and charts, and what oneDNN has compiled in the end."""
 MARGIN: Final = 1.15
 """A run fits if this times its expected peak is free: the estimate may be off by that much."""
 ROUNDS: Final = 8
@@ -197,7 +199,7 @@ def expected_peak(config: Config, trials: Sequence[Trial], workers: int) -> int:
         nodes, frozen = nodes_of(config, trial.model), 4 * (trial.parameters - trial.trained)
         total += nodes * trial.lasting + min(processes, nodes) * frozen  # all nodes of a process share what is frozen
         working = max(working, trial.peak - trial.lasting - frozen)
-    return round(GROWTH * (total + processes * working))
+    return round(GROWTH * (total + processes * working) + processes * OTHERS)
 
 
 def nodes_of(config: Config, name: str) -> int:
