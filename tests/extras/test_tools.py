@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lookup import Lookup
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import Question
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks, create_task
-from shoal.tasks.environments.games import Lookup
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal_extras.tools import Tools, call_in
 
@@ -126,7 +126,7 @@ def test_deep_calls_are_none() -> None:
 
 
 def asked(seed: int) -> tuple[Lookup, Question]:
-    task = create_task(TaskSpec(name="lookup"))
+    task = create_task(TaskSpec(name="lookup:Lookup"))
     assert isinstance(task, EnvironmentTask)
     question = task.question(seed, 0)
     game = task.begin(question.id)

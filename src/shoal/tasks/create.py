@@ -22,7 +22,7 @@ from shoal.errors import UserError, in_brief
 from shoal.protocols import Environment
 from shoal.rollout import Message, Question, canonical, seed_of
 from shoal.tasks.data.task import data_task
-from shoal.tasks.environments.games import Guess, Lookup
+from shoal.tasks.environments.games import Guess
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import Answered, Task, right_answer
@@ -39,12 +39,10 @@ def _environment(make: Callable[..., Environment], **parameters: Any) -> Task:
     return EnvironmentTask(make, parameters)
 
 
-ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {Guess.name: Guess, Lookup.name: Lookup}
-"""Environments of the core, by their names."""
 CORE: Final[dict[str, Callable[..., Task]]] = {
     Larger.name: Larger,
     DATA: data_task,
-    **{name: functools.partial(_environment, make) for name, make in ENVIRONMENTS.items()},
+    Guess.name: functools.partial(_environment, Guess),
 }
 """Tasks of the core, by their names. No task of reasoning-gym is called so."""
 

@@ -18,7 +18,7 @@ from shoal.config.tasks import PICTURES, TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
 from shoal.runs.disk import LOCK, write_atomically
-from shoal.tasks.create import ENVIRONMENTS
+from shoal.tasks.environments.games import Guess
 from shoal.tasks.suites import specs_of
 from shoal.untrusted import printable
 from shoal_host.invitations.entry import Line, Word
@@ -54,7 +54,7 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def unjudged(self) -> str:
         """The first task of which no judge asks, since it shows pictures or answers back; empty if there is none."""
         names = [spec.name for spec in specs_of(TasksConfig(suite=self.suite, only=list(self.only)))]
-        return next((name for name in names if self.suite == PICTURES or name in ENVIRONMENTS), "")
+        return next((name for name in names if self.suite == PICTURES or name == Guess.name), "")
 
     @property
     def reached(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pytest
 from fakes import Parrot
 
 from shoal.config.judge_address import parse_judge_address
-from shoal.config.tasks import TasksConfig, TaskSpec
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.rollout import Message, QuestionId
@@ -200,10 +200,9 @@ def test_a_question_with_a_system_prompt_and_examples(fake: FakeJudge, shown: An
     assert judge_of(fake).ask(1, "m", True).question.chat == prompt
 
 
-@pytest.mark.parametrize("suite", [*SUITES, "lookup"])
+@pytest.mark.parametrize("suite", SUITES)
 def test_tasks_ask_as_judges_may(suite: str) -> None:
-    config = TasksConfig(sources=[TaskSpec(name="lookup")]) if suite == "lookup" else TasksConfig(suite=suite)
-    found = [one for every in Tasks(config).held_out(1, 0).values() for one in every]
+    found = [one for every in Tasks(TasksConfig(suite=suite)).held_out(1, 0).values() for one in every]
     assert found
     for question in found:
         assert is_chat([message.role for message in question.chat])
