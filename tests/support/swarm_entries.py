@@ -16,12 +16,10 @@ def entry(identity: Identity, **changes: Any) -> Entry:
     """An entry that everybody takes, with these changes."""
     whole: dict[str, Any] = {
         "name": "reef",
-        "swarm": "reef",
         "about": "Easy arithmetic.",
         "relays": ("relay.example.org:7447",),
         "tasks": EntryTasks("reef"),
         "judges": (f"https://judge.example.org#{KEY}",),
-        "rules": ("Be kind.",),
         "key": identity.id,
         "signed": NOW - DAY,
         "expires": NOW + DAY,

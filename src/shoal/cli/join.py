@@ -41,7 +41,7 @@ def command(args: argparse.Namespace) -> int:
     if args.show:
         by_invitation("show", args.endpoints)
         return 0
-    given = swarm_settings(args.endpoints, given, not (args.config or args.resume), args.quiet)
+    given = swarm_settings(args.endpoints, given, args.quiet)
     if args.resume:
         config = resumed(args, given, network=True)
     else:

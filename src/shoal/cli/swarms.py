@@ -16,14 +16,11 @@ def is_invitation(word: str) -> bool:
     return word.upper().startswith("SHOAL:")
 
 
-def swarm_settings(
-    words: Sequence[str], given: dict[str, Any], needs_tasks: bool = False, quiet: bool = False
-) -> dict[str, Any]:
+def swarm_settings(words: Sequence[str], given: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
     """The settings `given` over those that `words` say: addresses, or an invitation alone. Of that it is shown first
-    who hosts the swarm and what it asks for, unless `quiet`, and the flags may not say the same. `needs_tasks`: one of
-    both says which tasks. Raises `UserError`."""
+    who hosts the swarm and what it asks for, unless `quiet`, and the flags may not say the same. Raises `UserError`."""
     if any(map(is_invitation, words)):
-        settings: dict[str, Any] = by_invitation("settings", words, given, needs_tasks, quiet)
+        settings: dict[str, Any] = by_invitation("settings", words, given, quiet)
         return settings
     return merged({"network": {"connect": words}} if words else {}, given)
 

@@ -34,7 +34,6 @@ def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
     reached = settings.reached
     entry = Entry(
         name=settings.swarm,
-        swarm=settings.swarm,
         about=settings.about,
         relays=tuple(f"tls/{at(each, settings.port)}" for each in reached),
         tasks=EntryTasks(settings.suite, settings.only),

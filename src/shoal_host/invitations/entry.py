@@ -1,6 +1,6 @@
 """An entry: what a stranger needs to join a swarm, in the words of its host, who signs it (`invitation`).
 
-    entry = Entry(name="lagoon", swarm="lagoon", relays=("relay.example.org:7447",), key=identity.id, ...)
+    entry = Entry(name="lagoon", relays=("relay.example.org:7447",), key=identity.id, ...)
     entry.settings                  # all that it sets where somebody joins
     check(entry)                    # raises `BadEntry` for what the types do not say
 
@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -22,11 +22,10 @@ from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
 from shoal.tasks.suites import specs_of
-from shoal.transports.base import check_name
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import printable
 
-VERSION: Final = 1
+VERSION: Final = 2
 DOMAIN: Final = b"shoal directory entry v1\0"
 DAY: Final = 86_400
 LONGEST: Final = 400 * DAY
@@ -37,8 +36,6 @@ Line = Annotated[str, Meta(max_length=160)]
 Place = Annotated[str, Meta(min_length=1, max_length=320)]
 Word = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
 Fingerprint = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-Form = Literal["task", "whole", "tag", "boxed", "last_number", "last_line"]
-"""A pattern of a stranger's is no form."""
 
 
 class BadEntry(ValueError):  # noqa: N818 (it is what a stranger wrote, not a fault)
@@ -51,19 +48,14 @@ class EntryTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     suite: Annotated[str, Meta(max_length=32)]
     only: Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=32)] = ()
-    examples: Annotated[int, Meta(ge=0, le=32)] | Literal["task"] = "task"
-    answer: Form = "task"
 
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of `[tasks]` that say what is asked, so that nothing else is mixed in."""
-        return {**msgspec.to_builtins(self), "sources": []}
+        return {**msgspec.to_builtins(self), "sources": [], "examples": "task", "answer": "task"}
 
     def __str__(self) -> str:
-        more = ", ".join(self.only)
-        form = f", answer {self.answer}" if self.answer != "task" else ""
-        examples = f", {self.examples} examples" if self.examples != "task" else ""
-        return f"suite {self.suite}" + (f": {more}" if more else "") + examples + form
+        return f"suite {self.suite}" + (f": {', '.join(self.only)}" if self.only else "")
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -71,15 +63,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     version: int = VERSION
     name: Word
-    """For people: from the first join on it belongs to the key."""
-    swarm: Annotated[str, Meta(max_length=64)]
+    """Of the swarm. From the first join on it belongs to the key."""
     about: Line = ""
     relays: Annotated[tuple[Place, ...], Meta(min_length=1, max_length=8)]
-    tasks: EntryTasks | None = None
-    """None: tasks that nobody should take from a stranger, such as a data set. Who joins gives them."""
+    tasks: EntryTasks
     judges: Annotated[tuple[Place, ...], Meta(max_length=4)] = ()
-    rules: Annotated[tuple[Line, ...], Meta(max_length=8)] = ()
-    """For people to read."""
     certificate: Fingerprint | UnsetType = UNSET
     """SHA-256 of the one certificate (DER) that the relays show, which are all at tls/ then. Unset: public authorities
     vouch for relays at tls/."""
@@ -96,11 +84,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     @property
     def settings(self) -> dict[str, Any]:
         """All that this entry sets where somebody joins, nested as in a file."""
-        found: dict[str, Any] = {
-            "network": {"name": self.swarm, "connect": list(self.relays)},
+        return {
+            "network": {"name": self.name, "connect": list(self.relays)},
             "evaluation": {"judges": list(self.judges)},
+            "tasks": self.tasks.settings,
         }
-        return found | ({"tasks": self.tasks.settings} if self.tasks else {})
 
     @property
     def statement(self) -> bytes:
@@ -112,11 +100,8 @@ def check(entry: Entry) -> None:
     """Raises `BadEntry` for what the types do not say."""
     if not entry.signed < entry.expires <= entry.signed + LONGEST:
         raise BadEntry(f"an entry holds for at most {LONGEST // DAY} days")
-    with _as_bad("swarm"):
-        check_name(entry.swarm)
-    if entry.tasks:
-        with _as_bad("tasks"):
-            specs_of(TasksConfig.model_validate(entry.tasks.settings))
+    with _as_bad("tasks"):
+        specs_of(TasksConfig.model_validate(entry.tasks.settings))
     for relay in entry.relays:
         with _as_bad("relays"):
             endpoint = parse_endpoint(relay)

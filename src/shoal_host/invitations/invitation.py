@@ -25,7 +25,7 @@ from shoal.untrusted import UNDECODABLE, printable
 from shoal_host.invitations.entry import BadEntry, Entry, EntryTasks, check, date
 
 PREFIX: Final = "SHOAL:"
-VERSION: Final = 1
+VERSION: Final = 2
 LONGEST: Final = 4096
 """Characters of an invitation."""
 CHECKSUM: Final = 4
@@ -49,12 +49,10 @@ class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
     """An entry with keys and hashes as bytes, its signature, and the secret. `Entry` bounds what stands in it."""
 
     name: str
-    swarm: str
     about: str
     relays: list[str]
-    tasks: tuple[str, list[str], int | str, str] | None
+    tasks: tuple[str, list[str]]
     judges: list[str]
-    rules: list[str]
     key: bytes
     signed: int
     expires: int
@@ -77,15 +75,12 @@ def written(invitation: Invitation) -> str:
     entry = invitation.entry
     if invitation.secret and not re.fullmatch(SECRET, invitation.secret):
         raise BadEntry(f"a secret has {SHORTEST} to 128 visible characters")
-    tasks = entry.tasks
     packed = _Packed(
         entry.name,
-        entry.swarm,
         entry.about,
         list(entry.relays),
-        (tasks.suite, list(tasks.only), tasks.examples, tasks.answer) if tasks else None,
+        (entry.tasks.suite, list(entry.tasks.only)),
         list(entry.judges),
-        list(entry.rules),
         bytes.fromhex(entry.key),
         entry.signed,
         entry.expires,
@@ -140,7 +135,7 @@ def _entry_in(packed: _Packed) -> Entry:
     fields = msgspec.structs.asdict(packed)
     del fields["signature"], fields["secret"]
     fields["key"] = packed.key.hex()
-    fields["tasks"] = packed.tasks and dict(zip(EntryTasks.__struct_fields__, packed.tasks, strict=True))
+    fields["tasks"] = dict(zip(EntryTasks.__struct_fields__, packed.tasks, strict=True))
     if certificate := fields.pop("certificate"):
         fields["certificate"] = certificate.hex()
     return msgspec.convert(fields, Entry)

@@ -17,7 +17,6 @@ from shoal_host.invitations.entry import BadEntry, date
 from shoal_host.invitations.invitation import Invitation, read_invitation
 from shoal_host.invitations.pinned import DIGITS, kept, key_file, known_key
 
-YOURS: Final = "not named by the host: each node gives its own (--data, --task, --suite or --config)"
 SAID: Final = {
     **{"name": "--swarm", "connect": "the addresses", "suite": "--suite", "only": "--only"},
     **{"sources": "--task or --data", "examples": "--examples", "answer": "--answer"},
@@ -30,17 +29,12 @@ def show_invitation(words: Sequence[str]) -> None:
     _show(*_opened(words))
 
 
-def swarm_settings(words: Sequence[str], given: dict[str, Any], needs_tasks: bool, quiet: bool) -> dict[str, Any]:
+def swarm_settings(words: Sequence[str], given: dict[str, Any], quiet: bool) -> dict[str, Any]:
     """What `shoal.cli.swarms.swarm_settings` does for an invitation."""
     invitation, is_new = _opened(words)
     entry = invitation.entry
-    tasks = given.get("tasks", {})
-    if needs_tasks and entry.tasks is None and not tasks.keys() & SAID.keys():
-        raise UserError(
-            f"the host of '{entry.name}' does not name the tasks: give them by --data, --task, --suite or "
-            "--config; its rules say which (`shoal join --show INVITATION`)"
-        )
-    said = [flag for name, flag in SAID.items() if name in (given.get("network", {}) | (tasks if entry.tasks else {}))]
+    asked = given.get("network", {}) | given.get("tasks", {})
+    said = [flag for name, flag in SAID.items() if name in asked]
     if said:
         raise UserError(
             f"the invitation to '{entry.name}' says the swarm, where it is and its tasks: leave out {said[0]}"
@@ -85,13 +79,12 @@ def _show(invitation: Invitation, is_new: bool) -> None:
 
     state = "new: the name belongs to this key from your first join on" if is_new else "known"
     row("host", f"{entry.host}, key {entry.key[:DIGITS]} ({state})")
-    row("swarm", entry.swarm + " (private)" * bool(invitation.secret))
+    row("swarm", entry.name + " (private)" * bool(invitation.secret))
     if entry.certificate:
         row("certificate", f"SHA-256 {entry.certificate}")
-    row("tasks", str(entry.tasks or YOURS))
+    row("tasks", str(entry.tasks))
     row("relays", *entry.relays)
     row("judges", *(_judge(address) for address in entry.judges))
-    row("rules", *entry.rules)
     row("holds", f"signed on {date(entry.signed)}, until {date(entry.expires)}")
     head = Text(entry.name, "bold").append(f"  {printable(entry.about)}" if entry.about else "", "not bold")
     Console(highlight=False).print(Group(head, grid))

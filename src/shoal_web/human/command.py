@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     """`shoal human`."""
     given = given_settings(args)
-    given = merged(swarm_settings(args.endpoints, given, not args.config), {"round": {"nodes": 1}})
+    given = merged(swarm_settings(args.endpoints, given), {"round": {"nodes": 1}})
     config = config_of(args.config, given, args.allow_code, TAKEN)
     home = args.home or identity_path().parent / "human"
     with server.opened_place(args, LISTEN) as place, closing(Contributor(config, home, args.kind, args.model)) as one:

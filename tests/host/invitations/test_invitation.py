@@ -57,16 +57,12 @@ def test_what_was_written_is_read(secret: str) -> None:
 @given(
     about=st.text(st.characters(codec="utf-8"), max_size=40),
     only=st.sampled_from([(), ("chain_sum",)]),
-    answer=st.sampled_from(["task", "boxed"]),
     judges=st.sampled_from([(), (f"https://judge.example.org#{KEY}",)]),
-    rules=st.lists(st.text(st.characters(codec="utf-8"), max_size=9), max_size=3).map(tuple),
     secret=st.sampled_from(["", "a" * 12, "~" * 128]),
-    tasks=st.booleans(),
 )
 @settings(max_examples=30)
-def test_any_entry_comes_through(only: Any, answer: Any, tasks: bool, secret: str, **fields: Any) -> None:
-    chosen = EntryTasks("pond", only, 2, answer) if tasks else None
-    made = invitation(secret, tasks=chosen, **fields)
+def test_any_entry_comes_through(only: Any, secret: str, **fields: Any) -> None:
+    made = invitation(secret, tasks=EntryTasks("pond", only), **fields)
     assert read_invitation(written(made), NOW) == made
 
 
@@ -76,7 +72,7 @@ def test_no_text_does_harm(text: str) -> None:
         read_invitation(text, NOW)
 
 
-@given(st.binary(max_size=300) | st.binary(max_size=300).map(b"\x01\x9d".__add__))
+@given(st.binary(max_size=300) | st.binary(max_size=300).map(b"\x02\x9b".__add__))
 def test_no_bytes_do_harm(body: bytes) -> None:
     with contextlib.suppress(BadEntry):
         read_invitation(word_of(body), NOW)
@@ -106,11 +102,11 @@ def test_a_mistyped_or_cut_line_is_told(at: int) -> None:
         (PREFIX, "not an invitation"),
         (PREFIX + "abc", "not an invitation"),
         (PREFIX + "A" * LONGEST, "too long"),
-        (word_of(b"\x02" + b"x"), "unknown version 2"),
-        (word_of(b"\x01" + b"\xc1"), "malformed"),
-        (word_of(b"\x01" + b"\x91" * 400), "malformed"),
-        (word_of(b"\x01" + b"\xdd\xff\xff\xff\xff"), "malformed"),
-        (word_of(b"\x01" + msgspec.msgpack.encode([""] * 13)), "malformed"),
+        (word_of(b"\x01" + b"x"), "unknown version 1"),
+        (word_of(b"\x02" + b"\xc1"), "malformed"),
+        (word_of(b"\x02" + b"\x91" * 400), "malformed"),
+        (word_of(b"\x02" + b"\xdd\xff\xff\xff\xff"), "malformed"),
+        (word_of(b"\x02" + msgspec.msgpack.encode([""] * 11)), "malformed"),
     ],
 )
 def test_what_is_none_is_told_so(word: str, told: str) -> None:
@@ -128,14 +124,13 @@ HOSTILE: list[dict[str, Any]] = [
     {"tasks": EntryTasks("../../etc/passwd")},
     {"tasks": EntryTasks("data:secret.jsonl")},
     {"tasks": EntryTasks("verifiers:evil")},
-    {"tasks": EntryTasks("pond", answer="(a+)+$")},  # type: ignore[arg-type]
     {"relays": ("unixsock-stream//tmp/x",)},
     {"relays": ("tcp/192.0.2.7:7447",)},  # nothing there that the certificate could be of
     {"relays": ()},
     {"judges": ("file:///etc/passwd",)},
     {"judges": (f"https://judge.example.org/evil?x#{KEY}",)},
     {"certificate": "cd"},
-    {"swarm": "reef/../**"},
+    {"name": "reef/../**"},
     {"name": "Reef; rm -rf"},
     {"expires": 2**36},
 ]
@@ -153,11 +148,11 @@ def test_a_secret_has_a_form(secret: str) -> None:
         written(invitation(secret))
     good = written(invitation("correct-horse-battery"))
     fields = msgspec.msgpack.decode(body_of(good)[1:])
-    assert "malformed" in why(word_of(b"\x01" + msgspec.msgpack.encode([*fields[:-1], secret])))
+    assert "malformed" in why(word_of(b"\x02" + msgspec.msgpack.encode([*fields[:-1], secret])))
 
 
 def test_there_is_one_way_to_write_it() -> None:
     word = written(invitation())
     fields = msgspec.msgpack.decode(body_of(word)[1:])
-    longer = b"\x01\xdc\x00\x0d" + b"".join(map(msgspec.msgpack.encode, fields))
+    longer = b"\x02\xdc\x00\x0b" + b"".join(map(msgspec.msgpack.encode, fields))
     assert "one way" in why(word_of(longer))

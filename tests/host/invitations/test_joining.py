@@ -1,4 +1,4 @@
-"""`shoal announce`, `shoal join --show` and `shoal join INVITATION`, as a user types them, until the node starts."""
+"""`shoal join --show` and `shoal join INVITATION`, as a user types them, until the node starts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,10 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal_host.invitations import pinned
-from shoal_host.invitations.entry import DAY
-from shoal_host.invitations.invitation import read_invitation, written
+from shoal_host.invitations.entry import DAY, EntryTasks
+from shoal_host.invitations.invitation import written
 
 Capture = pytest.CaptureFixture[str]
-TOML = """
-name = "reef"
-about = "Easy arithmetic. \\u202e[bold]hello"
-relays = ["127.0.0.1:7447"]
-rules = ["Be kind."]
-[tasks]
-suite = "reef"
-only = ["products"]
-"""
 KEY = "ab" * 32
 
 
@@ -38,7 +29,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr("time.time", lambda: float(NOW))
-    (tmp_path / "reef.toml").write_text(TOML)
     return tmp_path
 
 
@@ -63,78 +53,46 @@ def complaint(capsys: Capture, *words: str) -> str:
     return err
 
 
-def announced(capsys: Capture, *words: str) -> str:
-    """The invitation that `shoal announce` prints."""
-    capsys.readouterr()
-    assert main(["announce", *words]) == 0
-    return capsys.readouterr().out.strip()
+WORD = written(
+    signed(
+        Identity.generate(),
+        about="Easy arithmetic. \u202e[bold]hello",
+        relays=("127.0.0.1:7447",),
+        tasks=EntryTasks("reef", ("products",)),
+        judges=(),
+    )
+)
 
 
-def test_an_entry_becomes_an_invitation_that_joins(joined: list[Config], capsys: Capture, here: Path) -> None:
-    word = announced(capsys, "reef.toml")
-    assert main(["join", "--show", word]) == 0
+def test_an_invitation_joins(joined: list[Config], capsys: Capture, here: Path) -> None:
+    assert main(["join", "--show", WORD]) == 0
     said = capsys.readouterr().out
-    for part in ("new: the name belongs to this key", "suite reef: products", "127.0.0.1:7447", "Be kind."):
+    for part in ("new: the name belongs to this key", "suite reef: products", "127.0.0.1:7447"):
         assert part in said
     assert "[bold]" in said
     assert "\u202e" not in said
     assert not (here / "home" / pinned.FOLDER).exists()
-    assert main(["join", word, "--rounds", "3"]) == 0
+    assert main(["join", WORD, "--rounds", "3"]) == 0
     [config] = joined
     assert (config.network.name, config.network.connect, config.rounds) == ("reef", ["127.0.0.1:7447"], 3)
     assert (config.tasks.suite, config.tasks.only, config.evaluation.judges) == ("reef", ["products"], [])
-    assert main(["join", "--show", word]) == 0
+    assert main(["join", "--show", WORD]) == 0
     assert "(known)" in capsys.readouterr().out
 
 
 def test_flags_go_beside_an_entry_and_not_against_it(joined: list[Config], capsys: Capture, here: Path) -> None:
-    words = ["join", announced(capsys, "reef.toml")]
+    words = ["join", WORD]
     for flags in (["--suite", "pond"], ["--swarm", "other"], ["--task", "gcd"], ["--answer", "tag"]):
         assert "leave out --" in complaint(capsys, *words, *flags)
     assert not (here / "home" / pinned.FOLDER).exists()
     (here / "my.toml").write_text(
-        '[tasks]\nsuite = "pond"\n[[tasks.sources]]\nname = "gcd"\n[policy]\ntemperature = 0.5\n'
+        '[tasks]\nsuite = "pond"\nanswer = "tag"\n[[tasks.sources]]\nname = "gcd"\n[policy]\ntemperature = 0.5\n'
     )
     assert main([*words, "--config", "my.toml", "--judges", f"http://127.0.0.1:1#{KEY}"]) == 0
     [config] = joined
-    assert (config.tasks.suite, config.tasks.sources, config.policy.temperature) == ("reef", [], 0.5)
+    assert (config.tasks.suite, config.tasks.sources, config.tasks.answer) == ("reef", [], "task")
+    assert config.policy.temperature == 0.5
     assert config.evaluation.judges == [f"http://127.0.0.1:1#{KEY}"]
-
-
-def test_tasks_that_no_stranger_may_choose(joined: list[Config], capsys: Capture, here: Path) -> None:
-    (here / "maths.toml").write_text('name = "maths"\nrelays = ["a.example.org:1"]\nrules = ["--data openai/gsm8k"]\n')
-    words = ["join", announced(capsys, "maths.toml")]
-    assert "give them by --data" in complaint(capsys, *words)
-    assert main([*words, "--suite", "paper"]) == 0
-    assert joined[0].tasks.suite == "paper"
-
-
-@pytest.mark.parametrize(
-    ("change", "right"),
-    [
-        (('name = "reef"', ""), "missing required field `name`"),
-        (("about", "abaut"), "unknown field `abaut`"),
-        (('"127.0.0.1:7447"', '"127.0.0.1"'), "is no endpoint"),
-        (('"reef"\nonly', '"raef"\nonly'), "did you mean 'reef'?"),
-        (("[tasks]", "[tasks]\nparameters = {max_terms = 9}"), "`parameters`"),
-        (("rules", "signed = 5\nrules"), "leave out signed"),
-        (("rules", "rules = ["), "is not TOML"),
-    ],
-)
-def test_a_host_is_told_what_is_wrong(change: tuple[str, str], right: str, here: Path, capsys: Capture) -> None:
-    (here / "reef.toml").write_text(TOML.replace(*change))
-    assert right in complaint(capsys, "announce", "reef.toml")
-
-
-def test_another_key_and_days(here: Path, capsys: Capture) -> None:
-    host = Identity.generate()
-    path = here / "host.key"
-    path.touch(0o600)
-    path.write_bytes(host.to_pem())
-    entry = read_invitation(announced(capsys, "reef.toml", "--key", "host.key", "--days", "7"), NOW).entry
-    assert (entry.key, entry.expires - NOW) == (host.id, 7 * DAY)
-    assert "--days must be" in complaint(capsys, "announce", "reef.toml", "--days", "401")
-    assert "cannot read" in complaint(capsys, "announce", "reef.toml", "--key", "no.key")
 
 
 def test_an_invitation_joins_and_says_first_what_it_does(joined: list[Config], capsys: Capture, here: Path) -> None:
