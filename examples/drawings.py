@@ -30,7 +30,7 @@ from shoal_extras.drawings import Drawing, NoDrawingError, read_svg
 
 PIXELS: Final = 96
 """Points of a side. P: a row or a column, C: red, green, blue."""
-RULES_VERSION: Final = 2
+RULES_VERSION: Final = 3
 """Another one whenever a drawing may get another score."""
 COLOURS: Final = {
     "red": (255, 0, 0),

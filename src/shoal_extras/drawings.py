@@ -10,9 +10,10 @@ wrote reaches a renderer or a browser but numbers and the names of colours. Size
 
 import math
 import re
-from collections.abc import Mapping
-from html.parser import HTMLParser
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
+from xml.etree.ElementTree import ParseError, XMLPullParser
 
 LONGEST: Final = 4000
 """Characters of a drawing."""
@@ -83,8 +84,8 @@ class Drawing(NamedTuple):
 
 
 def read_svg(text: str) -> Drawing:
-    """The first drawing in a text, which may say more before and after it. As in a browser, elements and the drawing
-    itself may lack their ends. Raises `NoDrawingError`."""
+    """The first drawing in a text, which may say more before and after it, up to where it is no XML any more: it may
+    lack its end. Raises `NoDrawingError`."""
     begin = text.find("<svg")
     if begin < 0:
         raise NoDrawingError("no <svg>")
@@ -92,14 +93,26 @@ def read_svg(text: str) -> Drawing:
     drawing = text[begin : end if end >= 0 else len(text)]
     if len(drawing) > LONGEST:
         raise NoDrawingError(f"more than {LONGEST} characters")
-    reader = _Reader()
-    # The parser trips over some <! and <?. It is not closed: after a tag without an end it would look for others, in
-    # quadratic time.
-    try:
-        reader.feed(_COMMENT.sub("", drawing).replace("<!", "").replace("<?", ""))
-    except AssertionError:  # "<<!![" is "<![" by now
-        raise NoDrawingError("it cannot be read") from None
-    return Drawing(reader.view, tuple(reader.shapes))
+    parser = XMLPullParser(("start", "end"))
+    parser.feed(_COMMENT.sub("", drawing).partition("<!")[0])  # neither document types nor entities
+    view, shapes = CANVAS, list[Shape]()
+    groups: list[dict[str, str]] = []
+    left_out = 0  # open elements of no interest, with all that is in them
+    with suppress(ParseError):
+        for event, element in parser.read_events():
+            tag, given = element.tag.rpartition("}")[2], _styled(element.attrib)
+            if left_out or tag not in (*_GROUPS, *_GEOMETRY):
+                left_out += 1 if event == "start" else -1
+            elif tag in _GEOMETRY and event == "start":
+                shapes.append(Shape(tag, {**_read(given, _GEOMETRY[tag]), **_looks(given, groups)}))
+            elif event == "start":
+                view = view if groups else _view(given)
+                groups.append(_looks(given if tag == "g" else {**given, "transform": ""}, groups))
+            elif tag in _GROUPS:
+                groups.pop()
+            if len(shapes) > MOST_SHAPES or len(groups) > DEEPEST:
+                raise NoDrawingError(f"more than {MOST_SHAPES} shapes, or {DEEPEST} groups within each other")
+    return Drawing(view, tuple(shapes))
 
 
 def plain_svg(text: str) -> str | None:
@@ -111,47 +124,15 @@ def plain_svg(text: str) -> str | None:
     return drawing.text() if drawing.shapes else None
 
 
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.shapes: list[Shape] = []
-        self.view = CANVAS
-        self._groups: list[dict[str, str]] = []
-        self._left_out: list[str] = []
-        """Elements that are open and of no interest, with all that is in them."""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._left_out or tag not in (*_GROUPS, *_GEOMETRY):
-            self._left_out.append(tag)
-            return
-        given = {name: value or "" for name, value in reversed(attrs)}  # the first of a name counts
-        outer = self._groups[-1] if self._groups else {}
-        looks = {**outer, **_read(_styled(given), _LOOKS)}
-        if tag != "svg" and (turned := _read(given, {"transform": _TURNED})):
-            transform = f"{outer.get('transform', '')} {turned['transform']}".strip()
-            if len(transform) <= LONGEST_VALUE and _scale(transform) <= LARGEST_SCALE:
-                looks["transform"] = transform
-        if tag in _GEOMETRY:
-            if len(self.shapes) == MOST_SHAPES:
-                raise NoDrawingError(f"more than {MOST_SHAPES} shapes")
-            self.shapes.append(Shape(tag, {**_read(given, _GEOMETRY[tag]), **looks}))
-            return
-        if len(self._groups) == DEEPEST:
-            raise NoDrawingError(f"more than {DEEPEST} groups within each other")
-        if not self._groups:
-            self.view = _view(given)
-        self._groups.append(looks)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _GEOMETRY:
-            self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._left_out:
-            while self._left_out.pop() != tag:
-                pass
-        elif tag == "g" and not self._left_out and len(self._groups) > 1:
-            self._groups.pop()
+def _looks(given: Mapping[str, str], groups: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Colours and transforms of an element, with those of its groups."""
+    outer = groups[-1] if groups else {}
+    looks = {**outer, **_read(given, _LOOKS)}
+    if turned := _read(given, {"transform": _TURNED}):
+        transform = f"{outer.get('transform', '')} {turned['transform']}".strip()
+        if len(transform) <= LONGEST_VALUE and _scale(transform) <= LARGEST_SCALE:
+            looks["transform"] = transform
+    return looks
 
 
 def _read(given: Mapping[str, str], wanted: Mapping[str, re.Pattern[str]]) -> dict[str, str]:
@@ -178,8 +159,8 @@ def _styled(given: Mapping[str, str]) -> dict[str, str]:
 
 def _view(given: Mapping[str, str]) -> tuple[float, float, float, float]:
     """The canvas of a drawing."""
-    said = _read(given, {"viewbox": _SEVERAL, "width": _ONE, "height": _ONE})
-    numbers = [float(number) for number in re.findall(_NUMBER, said.get("viewbox", ""))]
+    said = _read(given, {"viewBox": _SEVERAL, "width": _ONE, "height": _ONE})
+    numbers = [float(number) for number in re.findall(_NUMBER, said.get("viewBox", ""))]
     if len(numbers) != 4 and {"width", "height"} <= said.keys():
         numbers = [0.0, 0.0, *(float(re.findall(_NUMBER, said[side])[0]) for side in ("width", "height"))]
     if len(numbers) != 4 or not (numbers[2] >= 1 and numbers[3] >= 1):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from html.parser import HTMLParser
 from xml.parsers import expat
 
 import numpy as np
@@ -71,7 +70,7 @@ def test_every_shape_is_told_from_every_other() -> None:
         ('<rect width="32" height="32" fill="black"/><circle cx="6" cy="6" r="4" fill="red"/>', 0.9),
         ("", 0.0),
         ('<g fill="red"><circle cx="6" cy="6" r="4">', 1.0),  # ends are missing
-        ('<circle cx="6" cy="6" r="4" fill="red" fill="blue"/>', 1.0),  # twice: the first counts
+        ('<circle cx="6" cy="6" r="4" fill="red"/><rect fill="red" fill="blue"/>', 1.0),  # up to what is no XML
         ('<defs><circle cx="6" cy="6" r="4" fill="red"/></defs>', 0.0),  # not drawn
         ('<!-- <circle cx="26" cy="6" r="4" fill="blue"/> --><circle cx="6" cy="6" r="4" fill="red"/>', 1.0),
         ('<title>red</title><circle cx="6" cy="6" r="4" fill="red"/>', 1.0),
@@ -92,7 +91,6 @@ NO_DRAWINGS = {
     "long": svg(" " * LONGEST),
     "many": svg('<rect width="1" height="1"/>' * (MOST_SHAPES + 1)),
     "deep": svg("<g>" * 20 + "</g>" * 20),
-    "what the parser trips over": "<svg><<!![>",
 }
 
 
@@ -199,13 +197,11 @@ def test_whatever_is_read_is_plain_and_reads_as_the_same(pieces: list[str]) -> N
         assert read_svg(plain) == drawing
 
 
-@pytest.mark.parametrize("text", ["<svg>" + "<a " * 1300, "<svg>'" + "<rect x='>'" * 360, "<svg>" + "<a x='" * 660])
-def test_tags_without_an_end_are_looked_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
-    look = HTMLParser.check_for_whole_start_tag
-    monkeypatch.setattr(HTMLParser, "check_for_whole_start_tag", lambda *at: (looks.append(at), look(*at))[1])
+@pytest.mark.parametrize("text", ["<svg>" + "<a " * 1300, "<svg>" + "<a x='" * 660, "<svg>" + "<b>" * 1300])
+def test_tags_without_an_end_are_no_drawing(text: str) -> None:
+    began = time.process_time()
     assert not read_svg(text).shapes
-    assert 1 <= len(looks) <= 3
+    assert time.process_time() - began < 1  # a millisecond
 
 
 def test_in_the_guarded_worker() -> None:
