@@ -21,24 +21,20 @@ class Family:
     """How llama.cpp has a family of models."""
 
     arch: gguf.MODEL_ARCH
-    act: str
+    act: str = "silu"
     """The activation in the feed-forward part."""
-    scalings: tuple[str, ...]
-    """Kinds of rotary positions, as transformers calls them."""
     paired: bool = False
     """Whether rotary positions turn neighbouring dimensions: the rows of queries and keys are in another order."""
     shifted_norms: bool = False
     """Whether a norm multiplies by 1 + weight."""
-    biases: bool = False
-    """Whether `attention_bias` may be set."""
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
-    "llama": Family(gguf.MODEL_ARCH.LLAMA, "silu", ("default", "llama3", "linear", "yarn"), paired=True, biases=True),
-    "smollm3": Family(gguf.MODEL_ARCH.SMOLLM3, "silu", ("default", "linear", "yarn"), paired=True),
-    "qwen2": Family(gguf.MODEL_ARCH.QWEN2, "silu", ("default", "linear", "yarn")),
-    "qwen3": Family(gguf.MODEL_ARCH.QWEN3, "silu", ("default", "linear", "yarn")),
-    "gemma3_text": Family(gguf.MODEL_ARCH.GEMMA3, "gelu_pytorch_tanh", ("default", "linear"), shifted_norms=True),
+    "llama": Family(gguf.MODEL_ARCH.LLAMA, paired=True),
+    "smollm3": Family(gguf.MODEL_ARCH.SMOLLM3, paired=True),
+    "qwen2": Family(gguf.MODEL_ARCH.QWEN2),
+    "qwen3": Family(gguf.MODEL_ARCH.QWEN3),
+    "gemma3_text": Family(gguf.MODEL_ARCH.GEMMA3, "gelu_pytorch_tanh", shifted_norms=True),
 }
 """By `model_type` in config.json. SmolLM and SmolLM2 are of type llama."""
 GEMMA_PERIOD: Final = 6
@@ -77,14 +73,7 @@ def add_settings(writer: gguf.GGUFWriter, family: Family, config: Any) -> None:
     if family.arch == gguf.MODEL_ARCH.GEMMA3:
         writer.add_sliding_window(config.sliding_window)
         writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
-    rope = rope_of(config)
-    writer.add_rope_freq_base(rope["rope_theta"])
-    kind = rope["rope_type"]
-    if kind in ("linear", "yarn"):
-        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
-        writer.add_rope_scaling_factor(rope["factor"])
-    if kind == "yarn":
-        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_freq_base(rope_of(config)["rope_theta"])
 
 
 def head_dim_of(config: Any) -> int:
@@ -100,19 +89,15 @@ def rope_of(config: Any) -> Mapping[str, Any]:
 
 
 def _troubles(family: Family, config: Any) -> Iterable[str]:
-    """Settings that llama.cpp would ignore."""
+    """Settings that llama.cpp would ignore, or that are not written here."""
     act = getattr(config, "hidden_activation", None) or config.hidden_act
-    rope = rope_of(config)
+    rope = rope_of(config)["rope_type"]
     full = [kind == "full_attention" for kind in getattr(config, "layer_types", None) or []]
     if act != family.act:
         yield f"the activation {act}"
-    if rope["rope_type"] not in family.scalings:
-        yield f"rotary positions of the kind {rope['rope_type']}"
-    if rope["rope_type"] == "yarn" and set(rope) - {
-        *("rope_type", "rope_theta", "factor", "original_max_position_embeddings"),
-    }:
-        yield "settings of its own for yarn"
-    if getattr(config, "attention_bias", False) and not family.biases:
+    if rope != "default" and (rope, family.arch) != ("llama3", gguf.MODEL_ARCH.LLAMA):
+        yield f"rotary positions of the kind {rope}"
+    if getattr(config, "attention_bias", False):
         yield "attention_bias"
     if family.arch == gguf.MODEL_ARCH.GEMMA3:
         layers = range(1, config.num_hidden_layers + 1)

@@ -42,25 +42,16 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64,
 }
 YARN = {**THETA, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
-LINEAR = {**THETA, "rope_type": "linear", "factor": 2.0}
 GEMMA = {"num_hidden_layers": 7, "head_dim": 256, "sliding_window": 5, "query_pre_attn_scalar": 256}
-GEMMA_ROPE = {
-    "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-}
 MODELS: dict[str, Any] = {
     "llama": transformers.LlamaConfig(**COMMON),
     "llama-tied": transformers.LlamaConfig(**COMMON, tie_word_embeddings=True),
-    "llama-biases": transformers.LlamaConfig(**COMMON, attention_bias=True, head_dim=32),
+    "llama-heads": transformers.LlamaConfig(**COMMON, head_dim=32),
     "llama-llama3": transformers.LlamaConfig(**COMMON, rope_parameters=LLAMA3_ROPE),
-    "llama-linear": transformers.LlamaConfig(**COMMON, rope_parameters=LINEAR),
-    "llama-yarn": transformers.LlamaConfig(**COMMON, rope_parameters=YARN),
     "qwen2": transformers.Qwen2Config(**COMMON, tie_word_embeddings=True),
-    "qwen2-yarn": transformers.Qwen2Config(**COMMON, rope_parameters=YARN),
     "qwen3": transformers.Qwen3Config(**COMMON, head_dim=128),
     "smollm3": transformers.SmolLM3Config(**COMMON | {"num_hidden_layers": 5}),
     "gemma3": transformers.Gemma3TextConfig(**COMMON | GEMMA),
-    "gemma3-linear": transformers.Gemma3TextConfig(**COMMON | GEMMA, rope_parameters=GEMMA_ROPE),
 }
 EXACT, GELU = 1e-3, 2e-2
 """Differences of log-probabilities that range over about 15. Gemma's activation is a table of F16 in llama.cpp."""
@@ -212,9 +203,9 @@ def test_what_llama_cpp_lacks_is_refused(tmp_path: Path) -> None:
         transformers.GPT2Config(vocab_size=304, n_embd=16, n_layer=1, n_head=2)
     )
     assert "activation relu" in said(transformers.LlamaConfig(**COMMON, hidden_act="relu"))
-    assert "kind dynamic" in said(
-        transformers.LlamaConfig(**COMMON, rope_parameters={**LINEAR, "rope_type": "dynamic"})
-    )
+    assert "kind yarn" in said(transformers.LlamaConfig(**COMMON, rope_parameters=YARN))
+    assert "kind llama3" in said(transformers.Qwen2Config(**COMMON, rope_parameters=LLAMA3_ROPE))
+    assert "attention_bias" in said(transformers.LlamaConfig(**COMMON, attention_bias=True))
     other = ["sliding_attention", "full_attention"]
     assert "order of layers" in said(
         transformers.Gemma3TextConfig(**COMMON | GEMMA | {"num_hidden_layers": 2}, layer_types=other)
