@@ -18,8 +18,8 @@ from shoal.learn.batch import Row, Trained, tensors
 from shoal.learn.logprobs import trained_hidden
 from shoal.policy.device import Placement, free_bytes
 
-COUNTED: Final = (16, 32)
-"""Tokens in the rows that are counted: multiples of 8, for the attention of GPUs treats other lengths differently."""
+COUNTED: Final = 32
+"""Tokens in the row that is counted: a multiple of 8, for the attention of GPUs treats other lengths differently."""
 KEPT_AT_MOST: Final = 2**31
 """Bytes of activations above which layers are checkpointed."""
 
@@ -27,16 +27,8 @@ KEPT_AT_MOST: Final = 2**31
 def checkpoint_above(model: Any, placement: Placement, token_budget: int) -> int:
     """The longest pass, in tokens, that is not checkpointed. It is `token_budget`, or 0 if a single row of so many
     tokens keeps more than a quarter of the device's free memory, or more than 2 GiB."""
-    kept = kept_bytes(model, placement, token_budget)
+    kept = token_budget * counted_bytes(model, placement, COUNTED) / COUNTED
     return 0 if kept > min(KEPT_AT_MOST, free_bytes(placement.device) / 4) else token_budget
-
-
-def kept_bytes(model: Any, placement: Placement, tokens: int) -> float:
-    """About what a forward pass over one row of `tokens` keeps for the backward pass, without logits. It follows from
-    what two short rows keep: one part grows with the tokens, and one with their square (masks)."""
-    short, long = COUNTED
-    of_short, of_long = (counted_bytes(model, placement, length) / length for length in COUNTED)
-    return tokens * (of_short + (tokens - short) * (of_long - of_short) / (long - short))
 
 
 def counted_bytes(model: Any, placement: Placement, length: int) -> int:

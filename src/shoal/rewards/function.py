@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -35,7 +36,7 @@ SHARE = 8
 """Completions that share the time of one in a call of several: a single text must not hold up a round for long."""
 
 
-class FunctionReward(Pointwise):
+class FunctionReward(Pointwise, AbstractContextManager["FunctionReward"]):
     """A reward function in its own process. Close it, or use it as a context manager."""
 
     def __init__(self, spec: FunctionSection, tasks: TasksConfig) -> None:
@@ -65,9 +66,6 @@ class FunctionReward(Pointwise):
     def close(self) -> None:
         with self._lock:
             self._process.close()
-
-    def __enter__(self) -> FunctionReward:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -12,6 +12,7 @@ takes as long for plain texts.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -26,7 +27,7 @@ PLAIN: Final = "<answer>{0}</answer> \\boxed{{{0}}}\n{0}"
 """An answer that holds nobody up, in every form but a pattern."""
 
 
-class Examiner:
+class Examiner(AbstractContextManager["Examiner"]):
     """Examines candidates in its own process. For one thread. Close it, or use it as a context manager."""
 
     def __init__(self, config: TasksConfig) -> None:
@@ -80,9 +81,6 @@ class Examiner:
     def close(self) -> None:
         """End the process. Examining again starts another."""
         self._worker.close()
-
-    def __enter__(self) -> Examiner:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

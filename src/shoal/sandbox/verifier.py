@@ -16,6 +16,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from statistics import fmean
 
 import msgspec
@@ -38,7 +39,7 @@ CACHED = 65_536
 """Scores that are remembered: several nodes of one process score the same shared rollouts."""
 
 
-class Verifier:
+class Verifier(AbstractContextManager["Verifier"]):
     """Scores by the tasks' own scorers, guarded. Threads may share it. Close it, or use it as a context manager."""
 
     def __init__(self, config: TasksConfig) -> None:
@@ -98,9 +99,6 @@ class Verifier:
         """End the worker. Scoring again starts another."""
         with self._lock:
             self._worker.close()
-
-    def __enter__(self) -> Verifier:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

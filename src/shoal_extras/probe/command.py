@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Any
 
 import tomli_w
 from rich.console import Console
@@ -69,7 +68,7 @@ def command(args: argparse.Namespace) -> int:
     if not best:
         raise UserError(_advice(found))
     if args.write:
-        _write(args.write, config, best, args.model)
+        _write(args.write, config, best)
     if left_out := [label for label in found if label not in best]:
         console.print(f"nothing to learn from in: {', '.join(left_out)}", markup=False, soft_wrap=True)
     if args.write:
@@ -137,29 +136,17 @@ def _advice(found: Mapping[str, Sequence[Found]]) -> str:
     )
 
 
-def _write(file: Path, config: Config, best: Mapping[str, Found], model: str) -> None:
+def _write(file: Path, config: Config, best: Mapping[str, Found]) -> None:
     """A configuration with the tasks that can teach something, each asked in its best way."""
-    policy = config.policy
     lengths = sorted(length for one in best.values() for length in one.lengths)
-    longest = policy.max_completion_length
     if len(lengths) > 1:  # as long as nearly all of these answers need
-        longest = min(int(longest), 8 * (int(quantiles(lengths, n=20)[-1]) // 8 + 1))
-    settings: dict[str, Any] = {
-        "version": CONFIG_VERSION,
-        "policy": {
-            "model": [model],
-            "num_generations": policy.num_generations,
-            "max_completion_length": longest,
-            "temperature": policy.temperature,
-            "top_p": policy.top_p,
-        },
-        "tasks": {
-            "partial_credit": config.tasks.partial_credit,
-            "sources": [one.spec.model_dump(exclude_defaults=True) for one in best.values()],
-        },
-    }
+        needed = 8 * (int(quantiles(lengths, n=20)[-1]) // 8 + 1)
+        config.policy.max_completion_length = min(int(config.policy.max_completion_length), needed)
+    settings = config.model_dump(exclude_defaults=True, include={"seed", "threads", "policy"})
+    sources = [one.spec.model_dump(exclude_defaults=True) for one in best.values()]
+    settings["tasks"] = {"partial_credit": config.tasks.partial_credit, "sources": sources}
     try:
         with file.open("x", encoding="utf-8") as stream:
-            stream.write(tomli_w.dumps(settings))
+            stream.write(tomli_w.dumps({"version": CONFIG_VERSION, **settings}))
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror or error}") from error

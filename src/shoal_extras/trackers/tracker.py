@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -119,7 +119,7 @@ class Tracker:
 class Memory(msgspec.Struct):
     """What a resumed run has to know of a tracker."""
 
-    id: str = ""
+    id: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{0,64}$")] = ""
     """Of the tracker's run."""
     round: int = -1
     """The last that was reported."""
@@ -128,14 +128,11 @@ class Memory(msgspec.Struct):
 def remembered(file: Path) -> Memory:
     """What the run's folder, which may be a stranger's, says of the tracker's run. Raises `UserError`."""
     try:
-        memory = msgspec.json.decode(read_regular(file, MOST_BYTES), type=Memory)
+        return msgspec.json.decode(read_regular(file, MOST_BYTES), type=Memory)
     except FileNotFoundError:
         return Memory()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise UserError(f"cannot read {file}: {error}; remove it to begin a new run there") from error
-    if memory.id != _slug(memory.id):
-        raise UserError(f"{file} has no id of a run: remove it to begin a new run there")
-    return memory
 
 
 def _slug(name: str) -> str:

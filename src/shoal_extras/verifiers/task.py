@@ -11,6 +11,7 @@ scored by the task's rewards, from a trace that is built from the texts: no mode
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 import threading
@@ -31,19 +32,15 @@ DIGITS: Final = 9
 """Of a sum of rewards: 0.7 + 0.2 + 0.1 is full marks."""
 
 
-class _Own(threading.local):
-    process = 0
-    loop: asyncio.AbstractEventLoop
-
-
-_own = _Own()
+@functools.cache
+def _loop(process: int, thread: int) -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
 
 
 def own_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of this thread and process. It is made before a guard is armed, which refuses its socket."""
-    if _own.process != os.getpid():  # a fork must not wait on its parent's
-        _own.loop, _own.process = asyncio.new_event_loop(), os.getpid()
-    return _own.loop
+    """The event loop of this thread and process: a fork must not wait on its parent's. It is made before a guard is
+    armed, which refuses its socket."""
+    return _loop(os.getpid(), threading.get_ident())
 
 
 def total(task: Any, asked: tuple[Message, ...], text: str) -> float:
