@@ -67,13 +67,15 @@ def command(args: argparse.Namespace) -> int:
 
 def examine(config: Config) -> dict[str, Any]:
     """The whole report. Raises `UserError` for a model, a device or a suite that is not there."""
+    import psutil
+
     from shoal.policy.device import free_bytes, place
     from shoal.runs.machine import expected_workers, use_threads
     from shoal_extras.doctor import forecast
 
     use_threads(config)
     placement = place(config.policy.device, config.policy.dtype)
-    here = 0 if placement.device.type == "cuda" else forecast.resident_bytes()
+    here = 0 if placement.device.type == "cuda" else psutil.Process().memory_info().rss
     free, workers = free_bytes(placement.device) + here, expected_workers(config)
     trials = [forecast.try_apart(config, name) for name in config.local_models]
     peak = forecast.expected_peak(config, trials, workers) + (here if workers else 0)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import psutil
 import torch
 
 from shoal.config.settings import Config
@@ -171,11 +170,6 @@ def _cache_bytes(policy: LanguagePolicy, questions: Sequence[Question], tokens: 
     """Keys and values while `questions` are answered with so many `tokens` each."""
     prompts = kept_tokens([policy.prompt_ids(question) for question in questions])
     return min(CACHE_BYTES, cache_bytes_per_token(policy.lm.model) * (prompts + len(questions) * tokens))
-
-
-def resident_bytes() -> int:
-    """The memory that this process has now."""
-    return int(psutil.Process().memory_info().rss)
 
 
 def peak_bytes(placement: Placement) -> int:

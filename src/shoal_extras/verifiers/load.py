@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from verifiers.v1.utils.decorators import discover_decorated
 
 from shoal.config.own_code import importing
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.rollout import hash_of
 from shoal.tasks.data.rows import Asked, Form, Row, Unusable, row_of
 from shoal.untrusted import printable
@@ -137,7 +137,7 @@ def _tasks(module: str, parameters: dict[str, Any]) -> list[Any]:
     except Exception as error:  # the taskset's own code: its import, its files, its data set, the network
         raise UserError(
             f"taskset {module!r} cannot be loaded, as a package or a module of this folder for verifiers v1: "
-            f"{_said(error.__cause__ or error)}"
+            f"{printable(in_brief(error.__cause__ or error))}"
         ) from error
     if reason or not tasks:
         raise UserError(f"taskset {module!r} is refused: {reason or 'it has no tasks'}")
@@ -184,7 +184,3 @@ def _content(task: Any, row: Row) -> list[Any]:
 
 def _text(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content or [])
-
-
-def _said(error: BaseException) -> str:
-    return printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)
