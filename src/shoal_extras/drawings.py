@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import ParseError, XMLPullParser
 
 LONGEST: Final = 4000
@@ -93,7 +93,7 @@ def read_svg(text: str) -> Drawing:
     drawing = text[begin : end if end >= 0 else len(text)]
     if len(drawing) > LONGEST:
         raise NoDrawingError(f"more than {LONGEST} characters")
-    parser = XMLPullParser(("start", "end"))
+    parser: Any = XMLPullParser(("start", "end"))
     parser.feed(_COMMENT.sub("", drawing).partition("<!")[0])  # neither document types nor entities
     view, shapes = CANVAS, list[Shape]()
     groups: list[dict[str, str]] = []
