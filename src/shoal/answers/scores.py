@@ -23,7 +23,7 @@ SCORES_VERSION: Final = 3
 
 MOST_NUMBER: Final = 500
 """Characters of a right answer that may be a number."""
-_UNIT = re.compile(r"(?<=[\d.)])\s?([a-zµ°²³/^2-3€$£]{1,15}(?:\s[a-z]{1,15})?)$")
+_UNIT = re.compile(r"(?<=[\d.)])\s?([a-zµ°€$£][a-zµ°²³/^2-3€$£]{0,14}(?:\s[a-z]{1,15})?)$")
 
 
 def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = None, comma: bool = False) -> float:

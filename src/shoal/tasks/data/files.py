@@ -1,51 +1,63 @@
 """The rows of one file: CSV of any spreadsheet, Excel, OpenDocument, JSON, parquet, Arrow; packed or not.
 
-    table = read_file(Path("quiz.csv"))
+    table = read_file(Path("quiz.csv"))[""]
     list(table.rows())              # [(2, {"question": "2 + 2 =", "answer": "4"}), ...]
 
-A row has the number by which a person finds it in the file. A row that is not even readable comes as an `Unusable`.
-pyarrow, which starts threads, is imported where a file is read: what scores answers (`sandbox.process`) has to fork.
+What a file is follows from its first bytes, then from its ending. A row has the number by which a person finds it in
+the file. A row that is not even readable comes as an `Unusable`. Own code around csv and json, since pandas and duckdb
+give no row its line, guess types ("007" is 7) and refuse a whole file for one row; calamine reads sheets and pyarrow
+tables. pyarrow, which starts threads, is imported where a file is read: what scores answers has to fork.
 """
 
 import codecs
 import csv
 import io
-import math
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-import msgspec
-
 from shoal.errors import UserError, in_brief
-from shoal.tasks.data.rows import MOST_BYTES, Unusable
+from shoal.tasks.data.forms import is_named
+from shoal.tasks.data.rows import MOST_BYTES, MOST_RIGHT, Unusable
+from shoal.sandbox.sheets import sheets_of
 from shoal.untrusted import open_regular, printable
 
 TEXTS: Final = (".csv", ".tsv", ".txt")
 SHEETS: Final = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 JSONS: Final = (".jsonl", ".ndjson", ".json")
 TABLES: Final = (".parquet", ".arrow", ".feather")
-PACKED: Final = {".gz": "gzip", ".zst": "zstd"}
+PACKED: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+"""How files begin that are packed."""
 FORMATS: Final = tuple(
     ending + packed
     for ending in (*TEXTS, *SHEETS, *JSONS, *TABLES)
-    for packed in ("", *PACKED)
+    for packed in ("", ".gz", ".zst", ".bz2")
     if not packed or ending in (*TEXTS, *JSONS)
 )
 """Endings of the files that are read."""
+NO_DATA: Final = dict.fromkeys((b"<!doctype", b"<html"), "a web page: download the file itself") | {
+    b"version https://git-lfs": "a pointer of Git LFS: say git lfs pull"
+}
+"""What stands in place of a file that was not downloaded, by how it begins."""
 MOST_COLUMNS: Final = 10_000
 """Of a table in CSV: each row takes a place for each of them."""
 BATCH: Final = 256
 """Rows of a table that are read at once."""
 MOST_ARRAY: Final = 2**30
-"""Bytes of a JSON file that is one array: all of it is in memory."""
+"""Characters of a JSON file that is one array: all of them are in memory."""
+MOST_PACKED: Final = 200
+"""Times of its size that a packed file may grow, beyond `FREE`: text grows three to fifty times."""
+FREE: Final = 2**28
 LOOKED: Final = 64 * 1024
 """Characters of a text file that tell how its columns are separated."""
+TITLES: Final = 10
+"""Rows that may stand above the names of columns."""
 
 Numbered = Iterator[tuple[int, Any]]
 """Rows with their numbers in the file: of the line in a text file or sheet, otherwise of the row, from 1."""
@@ -53,13 +65,13 @@ Numbered = Iterator[tuple[int, Any]]
 
 @dataclass(frozen=True)
 class File:
-    """A file of rows."""
+    """A file of rows, or one of the splits in it."""
 
     rows: Callable[[], Numbered]
     how: str = ""
     """What was found out about how it is written, such as "cp1252, separated by ;"; empty if nothing is unusual."""
-    comma: bool = False
-    """Whether its numbers have a decimal comma by the convention of spreadsheets: columns are separated by `;`."""
+    separator: str = ""
+    """What separates its columns, in CSV: behind `;` and tabs spreadsheets may write decimal commas."""
 
 
 def ending_of(path: Path) -> str:
@@ -67,20 +79,35 @@ def ending_of(path: Path) -> str:
     return max((ending for ending in FORMATS if path.name.lower().endswith(ending)), key=len, default="")
 
 
-def read_file(path: Path, sheet: str = "") -> File:
-    """How to read a file. `sheet`: of a workbook; by default the first one with rows. Raises `UserError`."""
+def read_file(path: Path, sheet: str = "") -> dict[str, File]:
+    """How to read a file: its splits by their names, or "" and all of it. `sheet`: of a workbook; by default the first
+    one with questions. Raises `UserError`."""
+    import pyarrow
+
     ending = ending_of(path)
     if not path.exists():
         raise UserError(f"there is no file {path}")
     if not ending:
         raise UserError(f"{path}: files of data end with {', '.join((*TEXTS, *SHEETS, *JSONS, *TABLES))}")
-    if ending in SHEETS:
-        return File(partial(_sheet, path, sheet))
-    if ending in TABLES:
-        return File(partial(_told, path, _table))
-    if ending.startswith(JSONS):
-        return File(partial(_told, path, _json))
-    return _text(path)
+    try:
+        with _opened(path) as file:
+            head = file.read(LOOKED)
+        for mark, what in NO_DATA.items():
+            if head.lstrip()[:40].lower().startswith(mark):
+                raise UserError(f"{path} is {what}")
+        if head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):
+            return _workbook(path, sheet)
+        if ending in SHEETS and ending != ".xls":  # which may be a table of text
+            raise OSError("it is no workbook")
+        if head.startswith((b"PAR1", b"ARROW1")) or ending in TABLES:
+            return {"": File(partial(_told, path, partial(_table, is_parquet=head.startswith(b"PAR1"))))}
+        encoding = _encoding(path)
+        text = head.decode(encoding, "surrogateescape" if encoding.startswith("utf-8") else "ignore").lstrip("\ufeff")
+        if ending.startswith(JSONS) or re.match(r'\s*\[?\s*\{\s*"', text):
+            return _json(path, encoding, text)
+        return {"": _text(path, encoding, text, "\t" if ".tsv" in path.name.lower() else ",")}
+    except (OSError, EOFError, pyarrow.ArrowException, UnicodeError) as error:
+        raise UserError(f"{path} cannot be read: {printable(in_brief(error), 120)}") from error
 
 
 def _told(path: Path, rows: Callable[[Path], Numbered]) -> Numbered:
@@ -95,40 +122,40 @@ def _told(path: Path, rows: Callable[[Path], Numbered]) -> Numbered:
         raise UserError(f"{path} cannot be read after row {number}: {printable(in_brief(error), 120)}") from error
 
 
+class _Unpacked(io.RawIOBase):
+    """The content of a packed file, which may not grow without end."""
+
+    def __init__(self, raw: BinaryIO, how: str) -> None:
+        import pyarrow
+
+        self._most = FREE + MOST_PACKED * raw.seek(0, io.SEEK_END)
+        raw.seek(0)
+        self._stream = pyarrow.CompressedInputStream(raw, how)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        data = self._stream.read(len(room))
+        self._most -= len(data)
+        if self._most < 0:
+            raise OSError("it grows more than 200 times when it is unpacked")
+        room[: len(data)] = data
+        return len(data)
+
+
 def _opened(path: Path) -> BinaryIO:
     """A file's bytes, unpacked."""
-    packed = PACKED.get(path.suffix.lower())
     raw = open_regular(path)
-    if not packed:
-        return raw
-    import pyarrow
-
-    return cast(BinaryIO, io.BufferedReader(pyarrow.CompressedInputStream(raw, packed)))
-
-
-# Text
-
-
-def _text(path: Path) -> File:
-    import pyarrow
-
-    try:
-        encoding = _encoding(path)
-        with io.TextIOWrapper(_opened(path), encoding=encoding, newline="") as text:
-            head = text.read(LOOKED)
-    except (OSError, EOFError, pyarrow.ArrowException, UnicodeError) as error:
-        raise UserError(f"{path} cannot be read: {printable(in_brief(error), 120)}") from error
-    said = head[4:5] if head.lower().startswith("sep=") else ""  # what Excel writes above
-    separator = said or _separator(head, "\t" if ".tsv" in path.name.lower() else ",")
-    unusual = [encoding] if encoding not in ("utf-8-sig", "utf-8") else []
-    if separator != ("\t" if ".tsv" in path.name.lower() else ","):
-        unusual.append(f"separated by {'tabs' if separator == chr(9) else separator}")
-    rows = partial(_told, path, partial(_lines, encoding=encoding, separator=separator, skip=bool(said)))
-    return File(rows, ", ".join(unusual), separator == ";")
+    head = raw.read(4)
+    raw.seek(0)
+    packed = next((how for mark, how in PACKED.items() if head.startswith(mark)), "")
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(raw, packed), 1 << 16)) if packed else raw
 
 
 def _encoding(path: Path) -> str:
-    """UTF-8 and UTF-16 by their marks, UTF-8 if all of the file is, otherwise what Windows writes in the West."""
+    """UTF-8 and UTF-16 by their marks, UTF-8 if most of the file is, otherwise what Windows writes in the West, or an
+    old Mac. Raises `UserError` for a text of another script."""
     with _opened(path) as file:
         head = file.read(4096)
         if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -136,56 +163,120 @@ def _encoding(path: Path) -> str:
         nulls = Counter(place % 2 for place, byte in enumerate(head) if byte == 0)
         if sum(nulls.values()) > len(head) / 4:
             return "utf-16-le" if nulls[1] > nulls[0] else "utf-16-be"
-        utf8 = codecs.getincrementaldecoder("utf-8")()
-        try:
-            while head:
-                utf8.decode(head)
-                head = file.read(1 << 20)
-            utf8.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return "cp1252"
-    return "utf-8-sig"
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        old_mac = b"\r" in head and b"\n" not in head
+        odd = good = plain = 0
+        while head:
+            if not head.isascii():
+                text = decoder.decode(head)
+                bytes_odd = len(re.findall("[\udc80-\udcff]", text))
+                odd, good = odd + bytes_odd, good + len(re.findall("[^\0-\x7f]", text)) - bytes_odd
+                plain += len(re.findall("[A-Za-z]", text))
+            head = file.read(1 << 20)
+    if odd <= good:
+        return "utf-8-sig"
+    if 3 * odd > plain:
+        raise UserError(f"{path} is neither UTF-8 nor of Western Europe: save it as CSV UTF-8")
+    return "mac_roman" if old_mac else "cp1252"
 
 
-def _separator(head: str, usual: str) -> str:
-    """What separates the columns: with it most lines have as many fields as the first one, and the most."""
-    best, separator = (0, 0), usual
+# Text
+
+
+def _text(path: Path, encoding: str, head: str, usual: str) -> File:
+    said = head[4:5] if head.lower().startswith("sep=") else ""  # what Excel writes above
+    separator, spaces = _separator(head, usual)
+    separator = said or separator
+    unusual = [] if encoding.startswith("utf-8") else [encoding]
+    if separator != usual:
+        unusual.append(f"separated by {'tabs' if separator == chr(9) else separator}")
+    read = partial(_records, encoding=encoding, separator=separator, spaces=spaces, skip=bool(said))
+    rows = partial(_told, path, partial(named_rows, read=partial(read, path)))
+    return File(rows, ", ".join(unusual), separator)
+
+
+def _separator(head: str, usual: str) -> tuple[str, bool]:
+    """What separates the columns, and whether spaces stand behind it: with it most lines have the same number of
+    fields, and the most."""
+    best, chosen = (0, 0), (usual, False)
     for one in dict.fromkeys((usual, ",", ";", "\t", "|")):
-        try:
-            records = list(islice(csv.reader(io.StringIO(head, newline=""), delimiter=one, skipinitialspace=True), 50))
-        except csv.Error:
-            continue
-        filled = [len(record) for record in records if record]
-        if not filled or filled[0] < 2:
-            continue
-        score = (sum(fields == filled[0] for fields in filled), filled[0])
-        if score > best:
-            best, separator = score, one
-    return separator
+        records = _head(head, one, False)
+        begins = {record[1][:1] for record in records[1:] if len(record) > 1}
+        spaces = " " in begins <= {" ", ""}
+        if spaces:
+            records = _head(head, one, True)
+        fields, lines = Counter(map(len, records)).most_common(1)[0] if records else (0, 0)
+        if fields > 1 and (lines, fields) > best:
+            best, chosen = (lines, fields), (one, spaces)
+    return chosen
 
 
-def _lines(path: Path, encoding: str, separator: str, skip: bool) -> Numbered:
+def _head(head: str, separator: str, spaces: bool) -> list[list[str]]:
+    """The first records, if the separator is this one."""
+    reader = csv.reader(io.StringIO(head, newline=""), delimiter=separator, skipinitialspace=spaces)
+    try:
+        return [record for record in islice(reader, 50) if record]
+    except csv.Error:
+        return []
+
+
+def _records(path: Path, encoding: str, separator: str, spaces: bool, skip: bool) -> Numbered:
+    """The fields of each row."""
     csv.field_size_limit(MOST_BYTES)
-    with io.TextIOWrapper(_opened(path), encoding=encoding, newline="") as text:
-        reader = csv.reader(iter(lambda: _line(text), ""), delimiter=separator, skipinitialspace=True, strict=True)
+    with io.TextIOWrapper(_opened(path), encoding=encoding, errors="surrogateescape", newline="") as text:
+        lines = iter(lambda: _line(text), "")
+        reader = csv.reader(lines, delimiter=separator, skipinitialspace=spaces, strict=True)
         if skip:
             next(reader, None)
-        header = [name.strip() for name in next(reader, [])]
-        if len(header) > MOST_COLUMNS:
-            raise csv.Error(f"it has {len(header):,} columns, and {MOST_COLUMNS:,} are the most")
-        first: list[tuple[int, list[str]]] = []
-        if _is_headless(header):
-            first, header = [(reader.line_num, header)], ["question", "answer"]
-        _check_names(path, header)
         while True:
             number = reader.line_num + 1
-            fields = first.pop() if first else (number, next(reader, None))
-            if fields[1] is None:
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                if reader.line_num > number:
+                    raise UserError(
+                        f"{path}: row {number} opens a quotation mark that nothing closes: close it, or double it"
+                    ) from error
+                yield number, Unusable(f"cannot be read ({error}): double the quotation marks within a text")
+                continue
+            if fields is None:
                 return
-            if len(fields[1]) == len(header):
-                yield fields[0], dict(zip(header, fields[1], strict=True))
-            elif any(field.strip() for field in fields[1]):
-                yield fields[0], Unusable(f"has {len(fields[1])} fields, and the header has {len(header)}")
+            yield number, fields
+
+
+def named_rows(path: Path, read: Callable[[], Numbered]) -> Numbered:
+    """Rows of cells by the names in the first one, or in the first with usual names, above which titles stand."""
+    filled = ((number, row) for number, row in read() if not isinstance(row, list) or any(map(_is_filled, row)))
+    begun = list(islice(filled, TITLES))
+    counts = [sum(map(_is_filled, row)) if isinstance(row, list) else 0 for _, row in begun]
+    titled = (
+        place
+        for place, (_, row) in enumerate(begun)
+        if isinstance(row, list) and sum(map(is_named, row)) > 1 and counts[place] > max(counts[:place], default=0)
+    )
+    place = next(titled, 0)
+    cells = begun[place][1] if begun else []
+    if isinstance(cells, Unusable):
+        raise UserError(f"{path}: row {begun[place][0]}, which has the names of the columns, {cells}")
+    header = [str(cell).strip() for cell in cells]
+    if len(header) > MOST_COLUMNS:
+        raise UserError(f"{path} has {len(header):,} columns, and {MOST_COLUMNS:,} are the most")
+    if _is_headless([name for name in header if name]):
+        names = iter(("question", "answer"))
+        header, place = [next(names) if name else "" for name in header], place - 1
+    _check_names(path, header)
+    for number, row in chain(begun[place + 1 :], filled):
+        if isinstance(row, Unusable):
+            yield number, row
+        elif any(map(_is_filled, row[len(header) :])):
+            yield number, Unusable(f"has {len(row)} fields, and the header has {len(header)}: put the text in quotes")
+        else:
+            row += [None] * (len(header) - len(row))
+            yield number, {name: cell for name, cell in zip(header, row, strict=False) if name}
+
+
+def _is_filled(cell: Any) -> bool:
+    return cell is not None and str(cell).strip() != ""
 
 
 def _is_headless(header: list[str]) -> bool:
@@ -193,122 +284,151 @@ def _is_headless(header: list[str]) -> bool:
     return len(header) == 2 and (header[0].endswith("?") or header[1].lstrip("-").replace(".", "", 1).isdigit())
 
 
-def _check_names(path: Path, header: list[str]) -> None:
+def _check_names(path: Path, header: Iterable[str]) -> None:
     """Raises `UserError` for a name that stands for two columns."""
-    twice = [name for name, times in Counter(header).items() if times > 1 and name]
-    if twice:
-        raise UserError(
-            f"{path} has {Counter(header)[twice[0]]} columns named {printable(repr(twice[0]), 60)}: rename all but one"
-        )
+    name, times = Counter(name for name in header if name).most_common(1)[0] if any(header) else ("", 0)
+    if times > 1:
+        raise UserError(f"{path} has {times} columns named {printable(repr(name), 60)}: rename all but one")
 
 
 def _line(text: io.TextIOWrapper) -> str:
     line = text.readline(MOST_BYTES)
     if len(line) >= MOST_BYTES:
-        raise csv.Error(f"a line has more than {MOST_BYTES:,} characters")
+        raise OSError(f"a line has more than {MOST_BYTES:,} characters")
     return line
 
 
-# Sheets
-
-
-def _sheet(path: Path, name: str) -> Numbered:
-    from python_calamine import CalamineError, CalamineWorkbook
-
-    try:
-        open_regular(path).close()  # a pipe would be waited for
-        book = CalamineWorkbook.from_path(path)
-        names = book.sheet_names
-        if name and name not in names:
-            raise UserError(f"{path} has no sheet {name!r}; it has {printable(', '.join(names), 200)}")
-        sheets = (book.get_sheet_by_name(one) for one in ([name] if name else names))
-        rows = next((sheet.to_python(skip_empty_area=False) for sheet in sheets if sheet.height > 1), [])
-    except (CalamineError, OSError) as error:
-        raise UserError(f"{path} cannot be read: {printable(in_brief(error), 120)}") from error
-    filled: Iterator[tuple[int, list[Any]]] = (
-        (number, row) for number, row in enumerate(rows, 1) if any(cell not in ("", None) for cell in row)
-    )
-    begun = next(filled, None)
-    if begun is None:
-        return
-    header = [str(cell).strip() for cell in begun[1]]
-    if _is_headless([name for name in header if name]):
-        header, filled = ["question", "answer"], chain([begun], filled)
-    _check_names(path, header)
-    for number, row in filled:
-        yield number, {name: None if cell == "" else cell for name, cell in zip(header, row, strict=False) if name}
+def _workbook(path: Path, wanted: str) -> dict[str, File]:
+    """The sheets train and test, if there are such; otherwise the one that is wanted, the first one with usual names,
+    or the first one with rows."""
+    found = {name: cells for name, cells in sheets_of(path, wanted).items() if len(cells) > 1}
+    read = {name: partial(named_rows, path, partial(enumerate, cells, 1)) for name, cells in found.items()}
+    if not wanted and "train" in map(str.casefold, found):
+        return {name.casefold(): File(rows) for name, rows in read.items()}
+    usual = (name for name, cells in found.items() if any(sum(map(is_named, row)) > 1 for row in cells[:TITLES]))
+    name = next(usual, next(iter(found), ""))
+    how = f"sheet {name!r} of {len(found)}" if len(found) > 1 else ""
+    return {"": File(read.get(name, partial(iter, ())), how)}
 
 
 # JSON
 
 
-def _json(path: Path) -> Numbered:
-    """JSON lines, also in a file that is called .json."""
-    with _opened(path) as file:
-        head = file.read(LOOKED).lstrip(b"\xef\xbb\xbf \t\r\n")
-    named = ending_of(path).startswith((".jsonl", ".ndjson"))
-    lines = named or re.match(rb"\{.*\}\s*\n\s*\{", head) is not None
-    return _json_lines(path) if lines else _json_array(path)
+def _json(path: Path, encoding: str, head: str) -> dict[str, File]:
+    """JSON lines, or one array, or objects one after the other, or an object that has the rows."""
+    how = "" if encoding.startswith("utf-8") else encoding
+    first = head.lstrip().splitlines()[:TITLES]
+    whole = (
+        "\n" not in head.strip()
+        and not ending_of(path).startswith(".json.")
+        and not path.name.lower().endswith(".json")
+    )
+    if not head.lstrip().startswith("[") and (whole or any(isinstance(_decoded(line), dict) for line in first[:-1])):
+        return {"": File(partial(_told, path, partial(_json_lines, encoding=encoding)), how)}
+    with io.TextIOWrapper(_opened(path), encoding=encoding, errors="surrogateescape") as file:
+        text = file.read(MOST_ARRAY + 1).strip("\ufeff \t\r\n")
+    if len(text) > MOST_ARRAY:
+        raise UserError(f"{path} has more than {MOST_ARRAY:,} characters: write it as .jsonl, a row on each line")
+    if text.startswith("[") and not text.endswith("]"):
+        raise UserError(f"{path} is not JSON: its end is missing")
+    if not text.startswith("["):
+        begun = [row for _, row in islice(_values(path, text), 2)]
+        if len(begun) == 1:
+            return {name: File(partial(enumerate, rows, 1), how) for name, rows in _document(path, begun[0]).items()}
+    return {"": File(partial(_values, path, text), how)}
 
 
-def _json_lines(path: Path) -> Numbered:
-    with _opened(path) as file:
+def _json_lines(path: Path, encoding: str) -> Numbered:
+    with io.TextIOWrapper(_opened(path), encoding=encoding, errors="surrogateescape", newline="\n") as file:
         for number in count(1):
             line = file.readline(MOST_BYTES + 1)
             rest = line
-            while len(rest) > MOST_BYTES and not rest.endswith(b"\n"):
+            while len(rest) > MOST_BYTES and not rest.endswith("\n"):
                 rest = file.readline(MOST_BYTES + 1)
             if not line:
                 return
             if not line.isspace():
-                yield number, _decoded(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
+                yield number, _decoded(line)
 
 
-def _decoded(line: bytes) -> Any:
+def _decoded(line: str) -> Any:
     if len(line) > MOST_BYTES:
         return Unusable(f"has more than {MOST_BYTES:,} bytes")
     try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return _DECODER.decode(line.strip().removesuffix(","))
+    except (ValueError, RecursionError) as error:
         return Unusable(f"is not JSON ({printable(str(error), 80)})")
 
 
-def _json_array(path: Path) -> Numbered:
-    """One array of objects, by itself or under the only key that has one; or a table of columns."""
-    with _opened(path) as file:
-        data = file.read(MOST_ARRAY + 1)
-    if len(data) > MOST_ARRAY:
-        raise UserError(
-            f"{path} is one array of more than {MOST_ARRAY:,} bytes: write it as .jsonl, a row on each line"
-        )
-    try:
-        found = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {printable(str(error), 120)}") from error
-    if isinstance(found, dict):
-        lists = [value for value in found.values() if isinstance(value, list)]
-        objects = [value for value in lists if value and all(isinstance(row, dict) for row in value[:10])]
-        if len(objects) == 1:
-            found = objects[0]
-        elif lists and len(lists) == len(found) and len({len(value) for value in lists}) == 1:
-            found = [dict(zip(found, row, strict=True)) for row in zip(*lists, strict=True)]
-        elif not lists:
-            found = [found]
-    if not isinstance(found, list):
-        raise UserError(f"{path} is no array of rows: write [{{...}}, {{...}}], or a row on each line")
-    yield from enumerate(found, 1)
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. Raises `ValueError` for a name that stands for two values."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"it has {name!r} twice: leave out all but one")
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique)
+_BETWEEN: Final = re.compile(r"[\s,\[\]]*")
+
+
+def _values(path: Path, text: str) -> Numbered:
+    """The values of an array, or of a text that has one after the other."""
+    place = 0
+    for number in count(1):
+        between = _BETWEEN.match(text, place)
+        place = between.end() if between else place
+        if place == len(text):
+            return
+        try:
+            value, place = _DECODER.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path} is not JSON: row {number}: {printable(str(error), 120)}") from error
+        yield number, value
+
+
+def _document(path: Path, found: Any) -> dict[str, list[Any]]:
+    """The rows in an object, by split: under the only key that has some, under those of splits, or a table of
+    columns, or an object of rows, or itself."""
+    tables = (
+        {name: rows for name, value in found.items() if (rows := _rows_in(value))} if isinstance(found, dict) else {}
+    )
+    if "train" in tables:
+        return tables
+    if len(tables) == 1:
+        return {"": next(iter(tables.values()))}
+    if rows := _rows_in(found):
+        return {"": rows}
+    if isinstance(found, dict) and any(isinstance(value, str) for value in found.values()):
+        return {"": [found]}
+    raise UserError(f"{path} is no array of rows: write [{{...}}, {{...}}], or a row on each line")
+
+
+def _rows_in(value: Any) -> list[Any]:
+    """The rows of an array of objects, of an object of columns (pandas' too) or of rows; none of anything else."""
+    if isinstance(value, list):
+        return value if all(isinstance(row, dict) for row in value[:10]) else []
+    inner = list(value.values()) if isinstance(value, dict) else []
+    if inner and all(isinstance(column, list) for column in inner) and len({len(column) for column in inner}) == 1:
+        return [dict(zip(value, row, strict=True)) for row in zip(*inner, strict=True)]
+    if not inner or not all(isinstance(one, dict) for one in inner):
+        return []
+    if all(key.isdigit() for key in inner[0]):
+        return [{name: column.get(key) for name, column in value.items()} for key in inner[0]]
+    return inner
 
 
 # Tables of Arrow
 
 
-def _table(path: Path) -> Numbered:
+def _table(path: Path, is_parquet: bool) -> Numbered:
     import pyarrow.ipc
     import pyarrow.parquet
 
-    open_regular(path).close()  # a pipe would be waited for
-    if path.name.lower().endswith(".parquet"):
+    if is_parquet:
         with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+            _check_names(path, file.schema_arrow.names)
             yield from enumerate(rows_of(file.iter_batches(BATCH)), 1)
         return
     with pyarrow.memory_map(str(path)) as raw:
@@ -317,34 +437,36 @@ def _table(path: Path) -> Numbered:
             batches = (opened.get_batch(number) for number in range(opened.num_record_batches))
         except pyarrow.ArrowInvalid:
             raw.seek(0)
-            batches = iter(pyarrow.ipc.open_stream(raw))  # as `datasets` writes it
+            opened = batches = pyarrow.ipc.open_stream(raw)  # as `datasets` writes it
+        _check_names(path, opened.schema.names)
         yield from enumerate(rows_of(batches), 1)
 
 
-def rows_of(tables: Iterator[Any]) -> Iterator[Any]:
+def rows_of(tables: Iterable[Any]) -> Iterator[Any]:
     """The rows of tables of Arrow."""
     for table in tables:
-        short = [
-            (name, column)
-            for name, column in zip(table.schema.names, table.columns, strict=True)
-            if _is_short(column.type)
-        ]
+        short = {field.name: field.type for field in table.schema if re.search(r"\b(half)?float\b", str(field.type))}
         try:
             rows = table.to_pylist()
         except (ValueError, OverflowError):  # a text that is no UTF-8, a time beyond the year 9999: of some rows
             rows = [_converted(table.slice(number, 1)) for number in range(table.num_rows)]
-        for name, column in short:
-            for row, value in zip(rows, column.to_numpy(zero_copy_only=False), strict=True):
-                if isinstance(row, dict) and row[name] is not None:
-                    row[name] = float(str(value)) if math.isfinite(value) else None
+        for row in rows if short else ():
+            if isinstance(row, dict):
+                row |= {name: _shortened(row[name], kind) for name, kind in short.items()}
         yield from rows
 
 
-def _is_short(kind: Any) -> bool:
-    """Whether numbers have fewer bits than Python's: their shortest form is 0.1, and not 0.10000000149011612."""
+def _shortened(value: Any, kind: Any) -> Any:
+    """Numbers of 32 and of 16 bits in their shortest form: 0.1, and not 0.10000000149011612."""
     import pyarrow
 
-    return bool(pyarrow.types.is_float32(kind) or pyarrow.types.is_float16(kind))
+    if isinstance(value, float):
+        return float(str(kind.to_pandas_dtype()(value)))
+    if isinstance(value, dict) and pyarrow.types.is_struct(kind):
+        return {field.name: _shortened(value[field.name], field.type) for field in kind}
+    if isinstance(value, list) and len(value) <= MOST_RIGHT and not pyarrow.types.is_map(kind):
+        return [_shortened(one, kind.value_type) for one in value]
+    return value
 
 
 def _converted(row: Any) -> Any:

@@ -11,25 +11,28 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from shoal.config.own_code import offered
 from shoal.errors import UserError
 from shoal.tasks.data.options import label_of, labelled, single_columns
 from shoal.tasks.data.rows import Asked, Form
 from shoal.tasks.data.scores import GROUP, row_score
 from shoal.tasks.data.spec import DataSpec
-from shoal.untrusted import printable
+from shoal.untrusted import UNDECODABLE, printable
 
 PROMPTS: Final = "prompt question problem query instruction input ctx goal sentence task text frage pregunta".split()
 ANSWERS: Final = (
     "final_answer answer answers solution ground_truth gold ideal answer_key reference_answer correct_answer "
     "right_answer best_answer expected_answer expected target targets label output completion response chosen result "
-    "antwort lösung loesung réponse respuesta"
+    "answers_spans antwort lösung loesung réponse respuesta"
 ).split()
-CONTEXTS: Final = ("context", "passage", "article")
+CONTEXTS: Final = ("context", "passage", "article", "paragraph", "story", "body")
 """Texts that a question is about."""
 OPTIONS: Final = ("choices", "options", "endings", "answer_choices", "candidates")
 PICKS: Final = "answer answer_key label answer_idx answer_index cop gold correct correct_option target".split()
 CHATS: Final = ("messages", "conversations", "conversation", "chat", "dialogue")
+USUAL: Final = {re.sub("_", "", name) for name in (*PROMPTS, *ANSWERS, *CONTEXTS, *OPTIONS, *PICKS, *CHATS)}
 ROLES: Final = {"human": "user", "developer": "system"} | dict.fromkeys(("gpt", "chatgpt", "bot", "model"), "assistant")
 """Other names of the roles, as ShareGPT and Gemini have them."""
 
@@ -48,7 +51,25 @@ def form_of(spec: DataSpec, columns: Sequence[str], rows: Sequence[Mapping[str, 
         if given and given not in columns and given.partition(".")[0] not in columns:
             say = f"say --data '...,{what}=COLUMN'"
             raise UserError(f"{name} has no column {given!r} for the {what}; it has {has}: {say}")
+    columns = [one for one in columns if one and not re.match(r"Unnamed: \d|__index_level_", str(one))]  # pandas' own
     known = {_folded(column): column for column in reversed(columns)}
+    form = _found(spec, columns, known, rows, f"{name}", has)
+    for column in (form.prompt, form.answer):
+        alike = [one for one in columns if _folded(one) == _folded(column)]
+        if len(alike) > 1 and column not in (spec.prompt, spec.answer):
+            what, two = "answer" if column == form.answer else "prompt", printable(", ".join(map(repr, alike)), 100)
+            raise UserError(f"{name} has the columns {two}: say which with --data '...,{what}=COLUMN'")
+    return form
+
+
+def _found(
+    spec: DataSpec,
+    columns: Sequence[str],
+    known: Mapping[str, str],
+    rows: Sequence[Mapping[str, Any]],
+    name: str,
+    has: str,
+) -> Form:
     found = None if spec.prompt else _chat(spec, known, rows) or _choice(spec, known, rows)
     if found:
         return found
@@ -65,11 +86,9 @@ def form_of(spec: DataSpec, columns: Sequence[str], rows: Sequence[Mapping[str, 
     before = "" if spec.prompt else _named(known, CONTEXTS, prompt)
 
     def read(row: Mapping[str, Any]) -> Asked:
-        asked = field(row, prompt)
-        if isinstance(asked, str) and asked.strip():
-            texts = (row.get(before), asked, row.get(behind))
-            asked = "\n\n".join(one for one in texts if isinstance(one, str) and one.strip())
-        return Asked(asked, _values(field(row, answer)) if answer else None)
+        return Asked(
+            _joined(row, before, _cell(field(row, prompt)), behind), _values(field(row, answer)) if answer else None
+        )
 
     texts = " with ".join(repr(one) for one in (prompt, before, behind) if one)
     right = f"right answer {answer!r}" if answer else "no right answers"
@@ -86,6 +105,29 @@ def field(row: Mapping[str, Any], name: str) -> Any:
     return value
 
 
+def _joined(row: Mapping[str, Any], before: str, asked: Any, behind: str = "") -> Any:
+    """A question with the texts in these columns before and behind it."""
+    if not isinstance(asked, str) or not asked.strip():
+        return asked
+    texts = (row.get(before) if before else None, asked, row.get(behind) if behind else None)
+    return "\n\n".join(one for one in texts if isinstance(one, str) and one.strip())
+
+
+def _cell(value: Any) -> Any:
+    """A list or an object that a table keeps as JSON in a cell; otherwise the value."""
+    if isinstance(value, str) and re.match(r'[\[{]\s*[\["{]', value):
+        try:
+            return msgspec.json.decode(value)
+        except UNDECODABLE:
+            return value
+    return value
+
+
+def is_named(column: Any) -> bool:
+    """Whether a column has a usual name."""
+    return isinstance(column, str) and _folded(column) in USUAL
+
+
 def _folded(name: str) -> str:
     return re.sub(r"[\s_-]", "", str(name)).casefold()
 
@@ -99,7 +141,7 @@ def _named(known: Mapping[str, str], names: Sequence[str], but: str = "") -> str
 def _values(value: Any) -> Any:
     """The right answers in a column: one, a list, or an object with a list as SQuAD and TriviaQA have it."""
     if isinstance(value, Mapping):
-        several = value.get("text", value.get("aliases"))
+        several = next((value[name] for name in ("text", "aliases", "spans") if name in value), None)
         if isinstance(several, list):
             return list(dict.fromkeys([*([value["value"]] if "value" in value else []), *several]))
     if isinstance(value, list) and value and all(isinstance(turn, Mapping) and "content" in turn for turn in value):
@@ -110,16 +152,22 @@ def _values(value: Any) -> Any:
 def _chat(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Form | None:
     """Chats, whose last message is the right answer unless there is a column of right answers."""
     column, answer = _named(known, CHATS), spec.answer or _named(known, ANSWERS)
-    chats = [_turns(row.get(column)) for row in rows]
-    if not column or not any(chats):
+    chats = [_turns(row.get(column)) for row in rows] if column else []
+    if not any(chats):
         return None
+
+    def asked(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The turns before the last answer, which is in a column of its own."""
+        turns = _turns(row.get(column))
+        return turns[:-1] if len(turns) > 1 and turns[-1]["role"] == "assistant" else turns
+
     if answer or not any(turns[-1]["role"] == "assistant" for turns in chats if turns):
         right = f"right answer {answer!r}" if answer else "no right answers"
         return Form(
             f"chat {column!r}, {right}",
             column,
             answer,
-            lambda row: Asked(_turns(row.get(column)), _values(field(row, answer)) if answer else None),
+            lambda row: Asked(asked(row), _values(field(row, answer)) if answer else None),
         )
 
     def read(row: Mapping[str, Any]) -> Asked:
@@ -134,11 +182,15 @@ def _chat(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str, 
 def _turns(value: Any) -> list[dict[str, Any]]:
     """Chat messages, of OpenAI's form or ShareGPT's, as role and content."""
     turns = []
+    value = _cell(value)
     for turn in value if isinstance(value, list) else []:
         if not isinstance(turn, Mapping):
             return []
         role = turn.get("role", turn.get("from"))
-        turns.append({"role": ROLES.get(str(role), role), "content": turn.get("content", turn.get("value"))})
+        content = turn.get("content", turn.get("value"))
+        if isinstance(content, list) and all(isinstance(part, Mapping) and "text" in part for part in content):
+            content = "".join(str(part["text"]) for part in content)  # in parts, as OpenAI has it
+        turns.append({"role": ROLES.get(str(role), role), "content": content})
     return turns
 
 
@@ -146,24 +198,28 @@ def _choice(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str
     """Multiple choice: the options in a column, or in a column each."""
     column, singles = _named(known, OPTIONS), single_columns(known)
     prompt, pick = _named(known, ("question", "question_stem", *PROMPTS)), spec.answer or _named(known, PICKS)
-    listed = column and any(isinstance(row.get(column), list | Mapping) for row in rows)
+    listed = any(row.get(column) not in (None, "") for row in rows) if column else False
+    before = _named(known, CONTEXTS, prompt)
     if not prompt or not pick or not (listed or singles):
         return None
 
     def options(row: Mapping[str, Any]) -> dict[str, Any]:
-        return labelled(row.get(column) if listed else [row.get(one) for one in singles])
+        return labelled(_cell(row.get(column)) if listed else [row.get(one) for one in singles])
 
     picks = [(field(row, pick), options(row)) for row in rows if field(row, pick) not in (None, "")]
     by_text = all(isinstance(right, str) and right in texts.values() for right, texts in picks)
-    first = int(bool(singles) and singles[0].endswith("1") and all(str(right) != "0" for right, _ in picks))
+    ones = (bool(singles) and singles[0].endswith("1")) or any(str(right) == str(len(texts)) for right, texts in picks)
+    first = int(ones and all(str(right) != "0" for right, _ in picks))
 
     def read(row: Mapping[str, Any]) -> Asked:
         texts, right, asked = options(row), field(row, pick), field(row, prompt)
         if not texts:
-            raise ValueError(f"has no options in {column!r}")
+            raise ValueError(f"has no options in {column!r}: a list of them, in a table a list as JSON")
         label = label_of(right, texts, first, by_text)
         shown = (f"{one}) {str(text).strip()}" for one, text in texts.items() if text not in (None, ""))
+        asked = _joined(row, before, asked)
         return Asked("\n".join([asked.strip(), *shown]) if isinstance(asked, str) and asked.strip() else asked, label)
 
     where = repr(column) if listed else ", ".join(map(repr, singles))
-    return Form(f"question {prompt!r}, options {where}, right answer {pick!r}", prompt, pick, read, "choice")
+    asked = f"{prompt!r} with {before!r}" if before else repr(prompt)
+    return Form(f"question {asked}, options {where}, right answer {pick!r}", prompt, pick, read, "choice")

@@ -9,6 +9,7 @@ Rows come from anybody. A row that cannot be used is an `Unusable`, which says w
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Mapping
 from datetime import date, time
 from decimal import Decimal
@@ -135,13 +136,15 @@ def encoded(row: Row) -> bytes:
 def identified(row: Row) -> bytes:
     """What the content hash covers of a row: its turns and its right answers, in which 5.0 is 5. No two rows have the
     same bytes otherwise."""
-    return _encoder.encode((row.turns, None if row.answer is None else [_stable(one) for one in row.right]))
+    return _encoder.encode((row.turns, None if row.answer is None else [stable(one) for one in row.right]))
 
 
-def _stable(answer: str) -> str:
-    if re.fullmatch(r"-?\d{1,400}\.\d{0,400}", answer):
-        return answer.rstrip("0").rstrip(".")
-    return answer.lower() if answer in ("True", "False") else answer
+def stable(answer: str) -> str:
+    """A right answer in the form that it has in every kind of file: 5.0 is 5, TRUE is true."""
+    if re.fullmatch(r"-?\d{1,400}(\.\d{0,400})?(e[+-]?\d{1,2})?", answer, re.IGNORECASE):
+        digits = f"{Decimal(answer):f}"
+        return digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return answer.lower() if answer in ("True", "False", "TRUE", "FALSE") else answer
 
 
 def _prompt(value: Any, column: str) -> str | list[tuple[str, str]]:
@@ -156,7 +159,10 @@ def _prompt(value: Any, column: str) -> str | list[tuple[str, str]]:
         role = turn.get("role") if isinstance(turn, Mapping) else None
         content = turn.get("content") if isinstance(turn, Mapping) else None
         if not (role in ROLES and isinstance(content, str)):
-            raise Unusable(f"has a message in {column!r} without a role ({', '.join(ROLES)}) and a text as its content")
+            of = "" if role is None or role in ROLES else f" of {printable(repr(role), 40)}"
+            raise Unusable(
+                f"has a message{of} in {column!r}: each needs a role ({', '.join(ROLES)}) and a text as its content"
+            )
         turns.append((str(role), _encodable(content, column)))
     if len(turns) > MOST_TURNS:
         raise Unusable(f"has more than {MOST_TURNS} messages in {column!r}")
@@ -216,16 +222,37 @@ def _number(value: int | float | Decimal, column: str) -> str:
             return str(value)
         if not isfinite(value):  # what tables have where a number is missing
             raise Unusable(f"has no number in {column!r}")
-        return str(int(value)) if isinstance(value, float) and value.is_integer() else f"{Decimal(str(value)):f}"
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else f"{Decimal(_shortest(value)):f}"
     except ValueError:  # Python writes no whole numbers of more than 4300 digits
         raise Unusable(f"has too long a number in {column!r}") from None
+
+
+def _shortest(value: float | Decimal) -> str:
+    """A number without what 32 bits or a sum left behind its last digit: 0.1 for 0.10000000149011612, 0.3 for
+    0.30000000000000004."""
+    digits = str(value)
+    if isinstance(value, float) and len(digits) > 16:
+        single, short = f"{value:.6g}", f"{value:.12g}"
+        if (
+            struct.pack("f", value) == struct.pack("f", float(single))
+            and struct.unpack("f", struct.pack("f", value))[0] == value
+        ):
+            return single
+        if f"{value:.15g}" == f"{float(short):.15g}":
+            return short
+    return digits
 
 
 def _encodable(text: str, column: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Unusable(f"has half a character (a lone surrogate) in {column!r}") from None
+        odd = (
+            "a byte that is no text: save the file as UTF-8"
+            if re.search("[\udc80-\udcff]", text)
+            else "half a character"
+        )
+        raise Unusable(f"has in {column!r} {odd}") from None
     if piles_marks(text):
         raise Unusable(f"has more than 30 marks on one letter in {column!r}")
     return text

@@ -5,16 +5,18 @@ list(train.rows())              # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ..
 
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from shoal.errors import UserError
-from shoal.tasks.data.files import BATCH, Numbered, ending_of, read_file, rows_of
+from shoal.tasks.data.files import BATCH, File, Numbered, ending_of, read_file, rows_of
 from shoal.tasks.data.spec import HASH, NONE, DataSpec
 from shoal.untrusted import printable
 
@@ -33,8 +35,8 @@ class Side:
     rows: Callable[[], Numbered]
     how: str = ""
     """How its file is written, if that is unusual (`File.how`)."""
-    comma: bool = False
-    """Whether its numbers have a decimal comma (`File.comma`)."""
+    separator: str = ""
+    """What separates its columns (`File.separator`)."""
 
 
 def sides_of(spec: DataSpec) -> tuple[Side | None, Side | None]:
@@ -89,10 +91,45 @@ def _chosen(splits: Mapping[str, Side], spec: DataSpec) -> Side:
 def _splits(spec: DataSpec) -> dict[str, Side]:
     """The parts of a data set by the names of their splits; a file is one part without a name."""
     path = Path(spec.path)
+    if path.is_dir() and (found := _of_folder(path / spec.subset)):
+        return found
     if path.is_dir() or not (path.exists() or ending_of(path)):
         return _of_datasets(spec)
-    file = read_file(path, spec.subset)
-    return {"": Side(path.name, file.rows, file.how, file.comma)}
+    return {
+        name: Side(f"{path.name} ({name})" if name else path.name, file.rows, file.how, file.separator)
+        for name, file in read_file(path, spec.subset).items()
+    }
+
+
+def _of_folder(path: Path) -> dict[str, Side]:
+    """The splits of a folder of files, by their names as Hugging Face's library has it; none if `save_to_disk` wrote
+    it, if a card says what its files are, or if there are no files of data."""
+    card = path / "README.md"
+    if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")) or (
+        card.is_file() and "data_files:" in card.read_text("utf-8", "replace")
+    ):
+        return {}
+    parts: dict[str, list[Path]] = {}
+    for file, _ in zip(sorted(path.rglob("*")), range(MOST_FILES), strict=False):
+        inner = str(file.relative_to(path)).lower()
+        if file.is_file() and ending_of(file) and not re.search(r"(^|/)\.|(^|/)dataset_infos?\.json$", inner):
+            split = re.search(r"(?:^|[^a-z])(train|test|validation|valid|val|dev)(?:[^a-z]|$)", inner)
+            name = split[1] if split else "train"
+            parts.setdefault(name if name in ("train", "test") else "validation", []).append(file)
+    return {name: _joined(name, files) for name, files in parts.items()}
+
+
+def _joined(split: str, paths: Sequence[Path]) -> Side:
+    """The rows of several files, one after the other."""
+    read: list[File] = []
+    for path in paths:
+        read += read_file(path).values()
+    names = [path.name for path in paths]
+
+    def rows() -> Numbered:
+        return chain.from_iterable(file.rows() for file in read)
+
+    return Side(names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}", rows, read[0].how, read[0].separator)
 
 
 def _of_datasets(spec: DataSpec) -> dict[str, Side]:

@@ -32,13 +32,14 @@ from shoal.answers import SCORES, SCORES_VERSION, kind_of
 from shoal.config.caches import alone, cache_folder
 from shoal.errors import UserError
 from shoal.rollout import canonical, hash_of
+from shoal.tasks.data.files import MOST_COLUMNS as LONGEST_HEADER
 from shoal.tasks.data.forms import field, form_of
-from shoal.tasks.data.rows import LongerThanWanted, Row, Unusable, encoded, has_steps, identified, row_of
+from shoal.tasks.data.rows import LongerThanWanted, Row, Unusable, encoded, has_steps, identified, row_of, stable
 from shoal.tasks.data.sources import is_place, sides_of, state_of
 from shoal.tasks.data.spec import DataSpec
 from shoal.untrusted import printable
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Of the cache: what another one wrote is made again."""
 ROWS: Final = "rows.bin"
 PLACES: Final = "places.npy"
@@ -127,7 +128,7 @@ class Writer:
         """Writes one row. Raises `Unusable` for one that cannot be kept."""
         data = encoded(row)
         self._rows.write(data)
-        hashes = text_hash(repr(row.turns)), text_hash(row.text), text_hash(repr(sorted(row.right)))
+        hashes = text_hash(repr(row.turns)), text_hash(row.text), text_hash(repr(sorted(map(stable, row.right))))
         size = sum(len(text.encode()) for _, text in row.turns)
         digest = hashlib.blake2b(identified(row), digest_size=16).digest()
         self._entries[held_out].write(_ENTRY.pack(self._end, len(data), size, *hashes, number, digest))
@@ -295,15 +296,17 @@ def _read(spec: DataSpec, room: Path) -> Info:
         if form is None:
             seen = [raw for _, raw in begun if isinstance(raw, dict)]
             names = dict.fromkeys(str(column) for raw in seen for column in raw)  # one row may lack a column
+            if len(names) > LONGEST_HEADER:
+                raise UserError(f"{spec.path} has more than {LONGEST_HEADER:,} columns")
             form = form_of(spec, list(names), seen, side.name) if names else None
             if form is not None:
                 right = [one for one in (field(raw, form.answer) for raw in seen) if isinstance(one, str)]
-                comma = spec.decimal == "comma" or (spec.decimal == "auto" and side.comma and _has_comma(right))
+                comma = spec.decimal == "comma" or (spec.decimal == "auto" and _has_comma(side.separator, right))
                 steps = spec.gold != "auto" or any(map(has_steps, right))
         for number, raw in chain(begun, rows):
             try:
                 if form is None:
-                    raise Unusable("is not an object with columns")
+                    raise raw if isinstance(raw, Unusable) else Unusable("is not an object with columns")
                 row = row_of(raw, form, spec.gold, spec.most_characters)
                 writer.add(row, side is held_out, number)
             except Unusable as reason:
@@ -313,6 +316,8 @@ def _read(spec: DataSpec, room: Path) -> Info:
                 if not isinstance(reason, LongerThanWanted):
                     wrong += 1
                     fault = fault or said
+                    if wrong > SEEN and wrong > sum(writer.counts.values()):  # more would only take longer
+                        raise UserError(f"most rows cannot be used: {fault}") from None
                 continue
             if len(columns) < MOST_COLUMNS:
                 columns.update(dict.fromkeys(row.columns))
@@ -360,7 +365,8 @@ def _read(spec: DataSpec, room: Path) -> Info:
     )
 
 
-def _has_comma(right: Sequence[str]) -> bool:
-    """Whether right answers have a decimal comma, and none a decimal point."""
+def _has_comma(separator: str, right: Sequence[str]) -> bool:
+    """Whether right answers have a decimal comma, and none a decimal point: 2,5 behind a tab; behind `;` also 2,500."""
     points = any(re.fullmatch(r"-?\d+\.\d{1,2}", one.strip()) for one in right)
-    return not points and any(re.fullmatch(r"-?[\d.]+,\d+", one.strip()) for one in right)
+    comma = {";": r"-?[\d.]+,\d+", "\t": r"-?\d+,(\d\d?|\d{4,})"}.get(separator)
+    return not points and comma is not None and any(re.fullmatch(comma, one.strip()) for one in right)

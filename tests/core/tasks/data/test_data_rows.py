@@ -119,7 +119,10 @@ def lines(path: Path, *rows: str) -> Path:
         ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "row 101 of q.jsonl"),
         ('{"prompt": 7, "answer": "1"}', "has a number in 'prompt'"),
         ('{"prompt": "a", "answer": {"x": 1}}', "has an object in 'answer'"),
-        ('{"prompt": [{"role": "tool", "content": "x"}], "answer": "1"}', "without a role"),
+        (
+            '{"prompt": [{"role": "tool", "content": "x"}], "answer": "1"}',
+            "has a message of 'tool' in 'prompt': each needs a role",
+        ),
         ('{"prompt": [{"role": "user", "content": ["x"]}], "answer": "1"}', "a text as its content"),
         ('{"prompt": [{"role": "assistant", "content": "x"}], "answer": "1"}', "does not end with a message"),
         ("{nothing", "is not JSON"),
@@ -224,8 +227,9 @@ def test_many_such_rows_are_refused(tmp_path: Path) -> None:
             "has no column for the prompt .* it has x, y, z: say --data '...,prompt=COLUMN'",
         ),
         ("q.csv", "prompt,a\nx,1\n", {"answer": "b"}, "has no column 'b' for the answer; it has prompt, a"),
-        ("q.csv", 'prompt,answer\n"x,1\n', {}, "cannot be read after row"),
-        ("q.csv", b"prompt,answer\n\x81\xff,1\n", {}, "cannot be read: .*0x81"),
+        ("q.csv", 'prompt,answer\n"x,1\n', {}, "row 2 of q.csv cannot be read .*double the quotation marks"),
+        ("q.csv", 'prompt,answer\n"x,1\ny,2\n', {}, "row 2 opens a quotation mark that nothing closes"),
+        ("q.csv", b"prompt,answer\n\x81\xff,1\n", {}, "row 2 of q.csv has in 'prompt' a byte that is no text"),
         ("q.csv", "prompt,answer,answer\nx,1,2\n", {}, "has 2 columns named 'answer'"),
         ("q.xlsx", "x", {}, "cannot be read"),
         ("q.json", "[[1], 2", {}, "is not JSON"),
@@ -267,7 +271,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "q.jsonl")
-    with pytest.raises(UserError, match=r"q.jsonl cannot be read .*not an ordinary file"):
+    with pytest.raises(UserError, match=r"q.jsonl cannot be read: .*not an ordinary file"):
         data_task(path="q.jsonl")
 
 

@@ -1,0 +1,61 @@
+"""The sheets of a workbook, which a process of its own reads: a small file may say that it has 17 billion cells.
+
+sheets_of(Path("quiz.xlsx"))        # {"Quiz": [["question", "answer"], ["2 + 2 =", 4.0]]}
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from shoal.child import command, die_with_parent, own_link, start
+from shoal.errors import UserError, in_brief
+from shoal.sandbox.guard import limit
+from shoal.untrusted import open_regular, printable
+
+MEMORY: Final = 2**31
+"""Bytes that reading a workbook may take."""
+SECONDS: Final = 120
+"""Seconds that it may take."""
+COMMAND: Final = command("shoal.sandbox.sheets")
+
+
+def sheets_of(path: Path, wanted: str = "") -> dict[str, list[list[Any]]]:
+    """The cells of all sheets by their names, row by row, or those of one. Raises `UserError`."""
+    open_regular(path).close()  # a pipe would be waited for
+    process, link = start((*COMMAND, str(path.absolute()), wanted), OMP_NUM_THREADS="1")
+    try:
+        if not link.poll(SECONDS):
+            raise UserError(f"{path} takes more than {SECONDS} seconds to read: save it as CSV")
+        found = msgspec.msgpack.decode(link.recv_bytes())
+    except EOFError:
+        raise UserError(f"{path} takes more than {MEMORY >> 30} GB of memory to read: save it as CSV") from None
+    finally:
+        link.close()
+        process.kill()
+        process.wait()
+    if isinstance(found, str):
+        raise UserError(f"{path} {found}")
+    return dict(found)
+
+
+def main() -> None:
+    """In the process of its own."""
+    link = own_link()
+    die_with_parent()
+    from python_calamine import CalamineError, CalamineWorkbook, SheetTypeEnum
+
+    limit(MEMORY)
+    path, wanted = sys.argv[1:]
+    try:
+        book = CalamineWorkbook.from_path(path)
+        names = [sheet.name for sheet in book.sheets_metadata if sheet.typ == SheetTypeEnum.WorkSheet]
+        if wanted and wanted not in names:
+            said: Any = f"has no sheet {wanted!r}; it has {printable(', '.join(names), 200)}"
+        else:
+            names = [wanted] if wanted else names
+            said = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in names]
+    except (CalamineError, OSError) as error:
+        said = f"cannot be read: {printable(in_brief(error), 120)}"
+    link.send_bytes(msgspec.msgpack.encode(said, enc_hook=str))
