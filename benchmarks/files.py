@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "files.md"
 PREFACE: Final = """# Files of data
 
-What `python benchmarks/files.py` writes: {} files as people have them, and what [shoal reads each as](../guides/data.md).
+What `python benchmarks/files.py` writes: {} files as people have them, as [shoal reads](../guides/data.md) them.
 A file is right if its questions, right answers, scoring and held-out rows are those that a person expects, or if it is
 refused with what to do. {} are.
 
@@ -868,7 +868,7 @@ def main(word: str) -> int:
             shown, fault = read(case, Path(name) / str(number))
             bad += bool(fault)
             print(
-                f"{'BAD' if fault else 'ok '} {case.name} ({case.what})\n      {shown[:330]}\n      {fault[:400]}".rstrip()
+                f"{'BAD' if fault else 'ok '} {case.name} ({case.what})\n    {shown[:330]}\n    {fault[:400]}".rstrip()
             )
             read_as = (
                 shown if shown.startswith("refused") else shown.partition(":")[0] + f"; {case.says}" * bool(case.says)
@@ -879,9 +879,7 @@ def main(word: str) -> int:
         known, count = forms(), len(rows)
         rows.append("\nForms: " + ", ".join(case.what for case in known) + ".")
         del rows[-1 - len(known) : -1]
-        PAGE.write_text(
-            PREFACE.format(count, count - bad) + "\n".join(rows) + "\n"
-        )
+        PAGE.write_text(PREFACE.format(count, count - bad) + "\n".join(rows) + "\n")
     return int(bad > 0)
 
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from shoal.errors import UserError, in_brief
+from shoal.sandbox.sheets import sheets_of
 from shoal.tasks.data.forms import is_named
 from shoal.tasks.data.rows import MOST_BYTES, MOST_RIGHT, Unusable
-from shoal.sandbox.sheets import sheets_of
 from shoal.untrusted import open_regular, printable
 
 TEXTS: Final = (".csv", ".tsv", ".txt")
@@ -326,8 +326,9 @@ def _json(path: Path, encoding: str, head: str) -> dict[str, File]:
     if not head.lstrip().startswith("[") and (whole or any(isinstance(_decoded(line), dict) for line in first[:-1])):
         return {"": File(partial(_told, path, partial(_json_lines, encoding=encoding)), how)}
     with io.TextIOWrapper(_opened(path), encoding=encoding, errors="surrogateescape") as file:
-        text = file.read(MOST_ARRAY + 1).strip("\ufeff \t\r\n")
-    if len(text) > MOST_ARRAY:
+        text = file.read(MOST_ARRAY).strip("\ufeff \t\r\n") if path.stat().st_size < MOST_ARRAY else ""
+        longer = file.read(1) != ""
+    if longer:
         raise UserError(f"{path} has more than {MOST_ARRAY:,} characters: write it as .jsonl, a row on each line")
     if text.startswith("[") and not text.endswith("]"):
         raise UserError(f"{path} is not JSON: its end is missing")
