@@ -71,7 +71,7 @@ class Environment(Protocol):
         ...
 
     def score(self) -> float:
-        """The score, in [0, 1], of the conversation so far: it may have been cut short."""
+        """The score of the conversation so far, which may have been cut short: 1 or more is right."""
         ...
 
 
@@ -79,7 +79,7 @@ class Grader(Protocol):
     """Rewards answers. It raises nothing, whatever an answer contains."""
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
-        """Rewards in [0, 1], one for each answer to each question."""
+        """Rewards, one for each answer to each question: 1 or more is right."""
         ...
 
     @property

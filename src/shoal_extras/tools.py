@@ -66,8 +66,8 @@ class Tools:
         return said if isinstance(said, str) else json.dumps(said, default=str), False
 
     def score(self) -> float:
-        reward = getattr(self._object, "get_reward", None)
-        return min(1.0, max(0.0, float(reward()))) if reward is not None else 0.0
+        reward: Callable[[], float] = getattr(self._object, "get_reward", float)  # without one: float(), which is 0
+        return reward()
 
     def _described(self) -> str:
         lines = []

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from shoal.admission.bounded import RecentKeys
+from shoal.admission.clocks import Clocks
 from shoal.admission.limits import OFFENCES, AdmissionLimits, Reason, Refused
 from shoal.admission.peers import FUTURE, Differing, Peer, Peers
 from shoal.config.display_name import harmless
@@ -83,6 +84,7 @@ class Admission:
         """The control tokens of this node's own model as text, once they are known."""
         self.differing = Differing()
         """Peers whose tasks are others, once this node's own tasks are known."""
+        self.clocks = Clocks()
         self._examiner, self._patient = examiner, patient or examiner
         self._num_generations = num_generations
         self._clock = clock
@@ -185,10 +187,12 @@ class Admission:
         rollout = statement.rollout
         _require(0 <= rollout.slot < limits.max_slots and 0 <= rollout.round < 2**53, Reason.malformed)
         _require(statement.swarm == self.swarm, Reason.swarm)
-        _require(statement.time >= now - limits.max_seconds, Reason.age)
-        _require(statement.time <= now + FUTURE, Reason.future)
         _require(self._secret.address(statement.key.hex()) == id, Reason.key)
         _require(check_signature(envelope, statement, self._secret.context), Reason.signature)
+        ahead = statement.time - now
+        self.clocks.note(statement.key, ahead, stored=True)
+        _require(ahead >= -limits.max_seconds, Reason.age)
+        _require(ahead <= FUTURE, Reason.future)
         with self._lock:
             peer = self.peers.get(statement.key, now)
             self._check_rights(peer, statement, now)

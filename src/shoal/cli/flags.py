@@ -151,6 +151,13 @@ def add_own_code(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--reward", action="append", metavar="NAME", help="a reward function as in TRL: module:attribute"
     )
+    group.add_argument(
+        "--reward-weights",
+        nargs="+",
+        type=float,
+        metavar="W",
+        help="what each is multiplied by in their sum: 1",
+    )
 
 
 def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -173,7 +180,7 @@ def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     for name, value in vars(args).items():
         if name in names:
             _put(nested, name.split("."), value)
-    own = {name: vars(args)[name] for name in ("data", "task", "reward") if vars(args).get(name)}
+    own = {name: vars(args)[name] for name in ("data", "task", "reward", "reward_weights") if vars(args).get(name)}
     of_suite = {"suite", "only"} & nested.get("tasks", {}).keys()
     if of_suite and {"data", "task"} & own.keys():
         raise UserError(f"--{min(of_suite)} is about the tasks of a suite: leave it out beside --task and --data")

@@ -89,7 +89,8 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     }
     warnings = [("warning", warning) for warning in status["warnings"]]
     gone = ended or age > STALE
-    step = f"goes on with it: shoal join --resume {at}" if gone else f"shows it live: shoal watch {at}"
+    allow_code = " --allow-code" if status.get("code") else ""
+    step = f"goes on with it: shoal join --resume {at}{allow_code}" if gone else f"shows it live: shoal watch {at}"
     for name, text in [*rows.items(), *warnings, ("next", step)]:
         if text:
             head.add_row(Text(name, "dim"), Text(text if name == "called" else printable(text, MAX_TEXT)))

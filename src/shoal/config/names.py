@@ -38,20 +38,21 @@ def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments as nested settings: short names, and sections as dictionaries.
 
     from_keywords({"learning_rate": 1e-4, "evaluation": {"every": 5}, "task": "my:Task"})
-    from_keywords({"data": "questions.jsonl", "rewards": [my_rewards.score]})
+    from_keywords({"data": "questions.jsonl", "rewards": [right, short], "reward_weights": [1.0, 0.2]})
     """
     fields: dict[str, FieldInfo] = dict(settings_of(Config))
     dotted = {short: name for name, short in short_names(list(fields)).items()}
     nested: dict[str, Any] = {}
+    weights: list[Any] = []
     for keyword, value in settings.items():
         if keyword == "task":
             _sources(nested).extend({"name": name} for name in _listed(value))
         elif keyword == "data":
             _sources(nested).extend(map(data_settings, _listed(value)))
-        elif keyword == "rewards":
+        elif keyword in ("rewards", "reward"):
             nested["rewards"] = [_reward(one) for one in _listed(value)]
-        elif keyword == "reward":
-            nested["rewards"] = [{"kind": "function", "function": name} for name in _listed(value)]
+        elif keyword == "reward_weights":
+            weights = _listed(value)
         elif isinstance(value, dict) or keyword not in dotted:
             nested[keyword] = {**nested.get(keyword, {}), **value} if isinstance(value, dict) else value
         else:
@@ -59,6 +60,11 @@ def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
             section, _, leaf = name.rpartition(".")
             place = nested.setdefault(section, {}) if section else nested
             place[leaf] = _listed(value) if isinstance(fields[name].default, list) else value
+    if weights:
+        rewards = nested.get("rewards", [])
+        if len(rewards) != len(weights):
+            raise UserError(f"reward_weights has {len(weights)} numbers for {len(rewards)} rewards: give one for each")
+        nested["rewards"] = [{**one, "weight": weight} for one, weight in zip(rewards, weights, strict=True)]
     return nested
 
 

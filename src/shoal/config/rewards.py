@@ -26,9 +26,9 @@ class RewardSection(Section):
     kind: str
     """Which kind it is."""
     name: str = ""
-    """What figures call it; empty: its kind."""
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """How much it counts, relative to the others."""
+    """What figures call it; empty: its function's name, or its kind."""
+    weight: float = Field(1.0, allow_inf_nan=False)
+    """What it is multiplied by in the sum, as by TRL's `reward_weights`."""
     gate: bool = False
     """Multiply the sum of the others by it instead of adding it. With the verifier as a gate, a wrong answer has no
     reward, whatever other rewards say. A gate's weight has no effect."""
@@ -74,6 +74,11 @@ class FunctionSection(RewardSection):
     guarded: bool = True
     """Deny the function files, sockets, processes and code made of text, and limit its memory. Without the guard it
     still runs in its own process."""
+
+    @property
+    def display_name(self) -> str:
+        """As TRL does, by the function's own name."""
+        return self.name or self.function.rpartition(":")[2]
 
 
 CORE: Final[dict[str, type[RewardSection]]] = {"verifier": VerifierSection, "function": FunctionSection}

@@ -145,5 +145,5 @@ class Config(Section):
     def to_toml(self, without: set[str] | None = None) -> str:
         """The settings as a TOML file, less the sections in `without`."""
         settings = self.model_dump(exclude=without)
-        head = f"# A run of shoal; `shoal run --config THIS_FILE` repeats it.\nversion = {CONFIG_VERSION}\n"
+        head = f"# What repeats this run: shoal run (or join) --config THIS_FILE\nversion = {CONFIG_VERSION}\n"
         return head + tomli_w.dumps(settings)

@@ -105,6 +105,7 @@ class SwarmConnection:
             limits.max_bytes,
             hears_notices=on_notice is not None,
             neighbours=neighbours,
+            clocks=self.admission.clocks,
         )
         self._prefix, self._address = context.prefix, context.address
         try:
@@ -168,10 +169,10 @@ class SwarmConnection:
         """The state of connection and admission as plain data. Times are seconds since 1970. Neighbours are addresses:
         ids or, in a private swarm, hashes."""
         here = self._look()
-        reason = here.trouble or (
-            "nobody with this secret is heard" if self.secret.private else "nobody else is in this swarm yet"
-        )
-        alone = f"alone: {reason}; training goes on" if self._alone_since is not None else ""
+        clock = self.admission.clocks.warning
+        nobody = "nobody with this secret is heard" if self.secret.private else "nobody else is in this swarm yet"
+        silo = self._alone_since is not None
+        state = f"alone: {here.trouble or clock or nobody}; training goes on" if silo else clock
         return {
             "time": time.time(),
             "display_name": self.config.network.display_name,
@@ -183,14 +184,15 @@ class SwarmConnection:
             "neighbours": list(here.neighbours),
             "wanted": here.wanted,
             "links": here.links,
-            "silo": self._alone_since is not None,
+            "silo": silo,
             "silo_since": self._alone_since,
-            "note": "; ".join(filter(None, (here.warning or alone, self.admission.differing.line))),
-            "warning": here.warning,
+            "note": "; ".join(filter(None, (here.warning or state, self.admission.differing.line))),
+            "warning": here.warning or clock,
             "sent": {**self._sent, "overflow": self._outbox.lost},
             "received": {**self._received, "overflow": self._intake.lost},
             "dropped": dict(self.dropped),
             "faults": self.faults,
+            "code": bool(self.config.code),
             "first_fault": self.transport.first_fault,
             "admission": self.admission.status(),
         }

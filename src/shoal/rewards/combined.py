@@ -1,9 +1,9 @@
 """Several rewards as one weighted sum, which scores a node's rollouts in place of its verifier.
 
     rewards = Combined([Entry("right", Verified(verifier), 1.0), Entry("style", style, 0.25)])
-    rewards.score([(question, ["4", "5"])])             # [[0.9, 0.1]]
+    rewards.score([(question, ["4", "5"])])             # [[1.1, 0.1]]
 
-The sum is a weighted mean. Gates multiply it.
+The sum is that of TRL: each reward times its weight, without those that are None. Gates multiply it.
 """
 
 import math
@@ -85,16 +85,12 @@ class Combined:
         return [mean if value is None else least if math.isnan(value) else value for value in raw]
 
     def _sum(self, values: Sequence[float | None]) -> float | None:
-        """The reward of one answer: the weighted mean of the values that are known, times the gates that are. Gates
+        """The reward of one answer: the weighted sum of the values that are known, times the gates that are. Gates
         alone multiply each other."""
         pairs = [(entry, value) for entry, value in zip(self.entries, values, strict=True) if value is not None]
-        summed = [(value, entry.weight) for entry, value in pairs if not entry.gate]
+        summed = [value * entry.weight for entry, value in pairs if not entry.gate]
         alone = all(entry.gate for entry in self.entries)
-        found: float | None = None
-        if len(summed) == 1:  # a single value is returned exactly
-            found = summed[0][0]
-        elif summed:
-            found = math.fsum(value * weight for value, weight in summed) / math.fsum(weight for _, weight in summed)
+        found = math.fsum(summed) if summed else None
         for gate in (value for entry, value in pairs if entry.gate):
             if found is not None:
                 found *= gate
@@ -117,5 +113,5 @@ class RewardVerifier:
         return self.rewards.trouble
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
-        """Rewards in [0, 1]. Raises `ValueError` for an id that is none of the tasks'."""
+        """Rewards of any size. Raises `ValueError` for an id that is none of the tasks'."""
         return self.rewards.score([(self.tasks.question(id), texts) for id, texts in items])

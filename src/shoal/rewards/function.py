@@ -8,8 +8,8 @@
         [[value]] = reward.score([(question, ["42"])])
 
 It runs in its own process, guarded like the verifier's. If a call with several completions fails (by an error, a
-timeout, a crash or a wrong number of values), each completion is tried alone. Those that fail again get NaN,
-which is the worst, and are counted.
+timeout or a crash), each completion is tried alone. Those that fail again get NaN, which is the worst, and are counted.
+A wrong number of values is an error at once, as in TRL.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import msgspec
 from shoal.child import command
 from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig
+from shoal.errors import UserError
 from shoal.rewards.function_worker import Call, Returned, Start
 from shoal.rewards.reward import Pair, Pointwise
 from shoal.sandbox.process import GuardedProcess
@@ -30,6 +31,8 @@ from shoal.sandbox.verifier import MAX_TEXT
 from shoal.tasks.task import Trouble
 
 COMMAND = command("shoal.rewards.function_worker")
+LARGEST = 3.4e38
+"""Of a reward, as a number of 32 bits holds it: TRL computes with these."""
 BATCH = 64
 """Completions in one call at most."""
 SHARE = 8
@@ -102,14 +105,14 @@ class FunctionReward(Pointwise, AbstractContextManager["FunctionReward"]):
             self._process.renew()
             raise
         if not result.failure and len(result.values) != len(calls):
-            detail = f"{len(result.values)} values for {len(calls)} completions"
-            return Returned(failure="wrong length", detail=detail)
+            counts = f"{len(result.values)} values for {len(calls)} completions"
+            raise UserError(f"reward function {self.spec.function!r} returned {counts}: it must return one for each")
         return result
 
     def _value(self, value: float | None) -> float | None:
         """As it is; None where the function does not apply, as in TRL."""
-        if value is not None and not math.isfinite(value):
-            self._fail("nan", f"it returned {value}")
+        if value is not None and abs(value) > LARGEST:
+            self._fail("infinite", f"it returned {value}")
             return math.nan
         return value
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -102,7 +103,7 @@ class Function:
                 values = self.function(**arguments)
                 if inspect.isawaitable(values):
                     values = loop.run_until_complete(values)
-                return Returned([None if value is None else float(value) for value in values])
+                return Returned([_number(value) for value in values])
         except guard.Refused as refusal:
             return Returned(failure="refused", detail=in_brief(refusal))
         except Exception as error:  # any kind of error is that call's result
@@ -156,6 +157,13 @@ _ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_ext
 def _known_columns(tasks: Tasks) -> set[str]:
     """The columns that at least one task gives."""
     return {name for task in tasks.tasks if hasattr(task, "entry") for name in task.entry(0, 0)}
+
+
+def _number(value: Any) -> float | None:
+    """A value as TRL reads it: None and NaN do not apply, and a text is no number. Raises `TypeError`."""
+    if isinstance(value, str | bytes):
+        raise TypeError(f"it returned {type(value).__name__} in place of a number")
+    return None if value is None or math.isnan(found := float(value)) else found
 
 
 def _nothing(*_arguments: object, **_options: object) -> None:

@@ -34,8 +34,8 @@ SHOWN, QUOTED = 3, 100
 class Diagnosis:
     """Looks at the rounds of a run."""
 
-    def __init__(self, config: Config, tasks: Tasks) -> None:
-        self.config = config
+    def __init__(self, config: Config, tasks: Tasks, rewards: Combined | None = None) -> None:
+        self.config, self.rewards = config, rewards
         self.tasks = tasks
         self.cause = ""
         """Why nothing is learned, in a word; empty as long as something is, or nobody knows yet."""
@@ -64,23 +64,31 @@ class Diagnosis:
         if policy.num_generations == 1:
             return "alone", "an answer has no others to be compared with. Use --num-generations 8"
         own = any(spec.kind != "verifier" for spec in self.config.rewards)  # whose rewards have no range
+        own = own or not 0 <= min(rewards) <= max(rewards) <= 1
+        asked = [(scored.question, [one.answer for one in scored.rollout.completions]) for scored in groups]
+        means = self.rewards.means(asked).values() if self.rewards else ()
+        if means and all(mean is None for mean in means):
+            return "none", "all rewards are None. Return a number for the answers to which the reward applies"
+        same = f"are {rewards[0]:g}" if min(rewards) == max(rewards) else "of a question are the same"
         if min(rewards) >= 1 and not own:
             return "solved", f"{every} are right. Take harder questions"
         if all(answer.finish_reason == FinishReason.length for answer in answers):
-            at = f"{every} were cut at {policy.max_completion_length} tokens"
+            at = f"all rewards {same}, and " if own else ""
+            at += f"{every} were cut at {policy.max_completion_length} tokens"
             return "cut", f"{at}. Raise --max-completion-length, or ask for a short answer"
-        if not any(self._in_form(scored) for scored in groups):
+        if not own and not any(self._in_form(scored) for scored in groups):
             return "form", f"none of {len(answers)} answers has the form that the tasks ask for. Show it in the prompt"
         if all(len({answer.text for answer in scored.rollout.completions}) == 1 for scored in groups):
             right = sum(reward >= 1 for reward in rewards) / len(rewards)
-            at = f"all answers to a question have the same text, and {right:.0%} are right"
+            at = "all answers to a question have the same text"
+            if own:
+                return "alike", f"{at}. Raise --temperature"
+            at += f", and {right:.0%} are right"
             return "alike", f"{at}. {'Take harder questions, or raise' if right > 0.5 else 'Raise'} --temperature"
         if max(rewards) <= 0 and not own:
             steps = "" if self.config.tasks.partial_credit else ", credit in steps (--partial-credit true)"
             return "wrong", f"{every} are wrong. Take easier questions{steps}, or a larger model"
-        if min(rewards) == max(rewards):
-            return "equal", f"all rewards are {rewards[0]:g}. Let the reward tell better answers from worse"
-        return "equal", "all answers to a question have the same reward. Let the reward tell better answers from worse"
+        return "equal", f"all rewards {same}. Let the reward tell better answers from worse"
 
     def _in_form(self, scored: Scored) -> bool:
         """Whether any answer is in the form that its task asks for."""

@@ -23,7 +23,7 @@ class Record:
         self.folder = folder
         self.watch = watch
         self.trackers = trackers
-        self.diagnosis = Diagnosis(nodes.config, nodes.tasks)
+        self.diagnosis = Diagnosis(nodes.config, nodes.tasks, nodes.rewards)
         self._warned: set[str] = set()
         self._written: list[str] | None = None
         self._skipped = ""

@@ -97,6 +97,8 @@ class Status(msgspec.Struct):
     dropped: dict[str, Count] = {}
     display_name: str = ""
     first_fault: str = ""
+    code: bool = False
+    """Whether its settings name code, so that --allow-code is needed to go on."""
     ended: bool = False
     """Whether this is the last one, of a node that ended in order."""
 

@@ -83,7 +83,7 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     elsewhere here. "environment": the environment failed in one."""
     question: Question | None = None
     rewards: tuple[float, ...] = ()
-    """In [0, 1], one for each text, as `Verifier` gives them."""
+    """One for each text, as `Verifier` gives them."""
     seconds: float = 0.0
     """Processor time that it took."""
     observations: tuple[tuple[str, ...], ...] = ()

@@ -35,6 +35,13 @@ ALMOST = math.nextafter(1.0, 0.0)
 """The most that a text without a verdict gets."""
 TROUBLES = ("timeout", "crash", "refused", "unknown", "slow question")
 """Failures that are worth a warning: it may be the scorer's fault."""
+SLACK = 1e-6
+"""By which a score may miss [0, 1] unnoticed: rounding."""
+BEYOND = {
+    True: "they are learned from as they are; in pass@1 and for others 1 or more is right, and less is not",
+    False: "1 or more is right, and all else gets 0; --partial-credit true learns from them as they are",
+}
+"""What becomes of such scores, by `partial_credit`."""
 CACHED = 65_536
 """Scores that are remembered: several nodes of one process score the same shared rollouts."""
 
@@ -51,6 +58,8 @@ class Verifier(AbstractContextManager["Verifier"]):
         conversations: environment (it raised an error), observation (it said too much), replay, not deterministic."""
         self._trouble = Trouble()
         self._undecided = Trouble("answers have no verdict")
+        self._beyond = ""
+        """The first score that is not in [0, 1], and what becomes of it."""
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
         self._known: dict[str, Result] = {}
         """By a hash of the job: its text may be long."""
@@ -60,7 +69,7 @@ class Verifier(AbstractContextManager["Verifier"]):
     def trouble(self) -> str:
         """The first failure of a scorer, its task and how many there were, in one line; empty if there was none. For
         example "task 'mine': ZeroDivisionError: division by zero (64 of 64 answers failed)"."""
-        return "; ".join(filter(None, (str(self._trouble), str(self._undecided))))
+        return "; ".join(filter(None, (str(self._trouble), str(self._undecided), self._beyond)))
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -68,7 +77,7 @@ class Verifier(AbstractContextManager["Verifier"]):
         return self._trouble.failed, self._trouble.tried
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
-        """Rewards in [0, 1] of the completions' texts of each question, in the order given. A text without a verdict
+        """Rewards of the completions' texts of each question, in the order given. A text without a verdict
         gets the mean of the others, but never full marks.
 
         Each distinct text of a question is scored once. Raises `UserError` if no worker can be started.
@@ -119,6 +128,9 @@ class Verifier(AbstractContextManager["Verifier"]):
                     self._undecided.add(f"task {job.question.task!r}", said)
                 elif result.detail or result.failure in TROUBLES:
                     self._trouble.add(f"task {job.question.task!r}", result.detail or result.failure)
+                elif not self._beyond and abs(result.score - 0.5) > 0.5 + SLACK:
+                    at = f"task {job.question.task!r} gives scores beyond 0 to 1, such as {result.score:g}"
+                    self._beyond = f"{at}: {BEYOND[self.config.partial_credit]}"
             pending = pending[len(done) :]
         self.failures.update(result.failure for job, result in results.items() if result.failure and job.scored)
         return results
@@ -152,22 +164,16 @@ def is_too_long(answer: Answer) -> bool:
 
 
 def reward(result: Result, partial_credit: bool) -> float | None:
-    """A raw score as a reward in [0, 1]: with `partial_credit` what the task gives, otherwise right or nothing."""
-    if result.score is None:
-        return None
-    if math.isnan(result.score):
-        return 0.0
-    if partial_credit:
-        return min(1.0, max(0.0, result.score))
-    return 1.0 if result.score >= 1.0 else 0.0
+    """A raw score as a reward: with `partial_credit` what the task gives, of any size, otherwise right or nothing."""
+    return result.score if result.score is None or partial_credit else float(result.score >= 1.0)
 
 
 def filled(rewards: Sequence[float | None]) -> list[float]:
     """The rewards of a group in which those without a verdict get the mean of the others, so that nothing is learned
     from them. They never get full marks: they do not count as right."""
     known = [value for value in rewards if value is not None]
-    mean = min(fmean(known), ALMOST) if known else 0.0
-    return [mean if value is None else value for value in rewards]
+    mean = fmean(known) if known else 0.0
+    return [ALMOST if value is None and mean == 1 else mean if value is None else value for value in rewards]
 
 
 _replies: msgspec.msgpack.Decoder[Made | Result] = msgspec.msgpack.Decoder(Made | Result)

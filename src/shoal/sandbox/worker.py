@@ -5,6 +5,7 @@ which job killed it; and a stranger's candidate with one verdict. It announces w
 begins, so that each gets its own time.
 """
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -120,8 +121,9 @@ def conversed(task: EnvironmentTask, question: QuestionId, turns: tuple[str, ...
         conversation = task.begin(question)
         with guard.armed():
             observations, ended = play(conversation, turns)
-            value = float(conversation.score()) if scored else 0.0
-        return Result(value, observations=observations, ended=ended)
+            value = conversation.score() if scored else 0.0
+        detail = "no reward (None)" if value is None else ""
+        return Result(None if value is None else finite(value), "", detail, observations, ended)
     except guard.Refused as refusal:
         return Result(None, "refused", in_brief(refusal))
     except Failed as failed:
@@ -135,13 +137,20 @@ def guarded(call: Callable[[], float], own_code: bool = False) -> Result:
     try:
         with guard.armed():
             value = call()
-        return Result(float(value))
+        return Result(finite(value))
     except guard.Refused as refusal:
         return Result(failure="refused", detail=in_brief(refusal))
     except Failed as failed:
         return Result(None if isinstance(failed, NoVerdict) else 0.0, failed.reason, failed.detail)
     except Exception as error:  # any kind of error in a scorer is that answer's score
         return Result(failure="error", detail=in_brief(error) if own_code else "")
+
+
+def finite(value: float) -> float:
+    """A score as a number. Raises `ValueError` for NaN and infinity."""
+    if not math.isfinite(value := float(value)):
+        raise ValueError(f"its score is {value}")
+    return value
 
 
 def main() -> None:

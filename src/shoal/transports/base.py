@@ -18,9 +18,10 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from shoal.admission.clocks import Clocks
 from shoal.config.sections import NetworkConfig
 from shoal.errors import UserError, in_brief
 from shoal.identity.keys import Identity
@@ -54,6 +55,8 @@ class TransportContext:
     """Whether this node wants notices, too."""
     neighbours: int | None = None
     """How many peers to listen to at the start, for a transport that can choose."""
+    clocks: Clocks = field(default_factory=Clocks)
+    """Hears of the times in what peers sign, from a transport that reads it."""
 
     @property
     def prefix(self) -> str:

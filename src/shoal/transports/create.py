@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from shoal.config.own_code import find, make_named
 from shoal.config.sections import NetworkConfig
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.transports.base import Transport, TransportContext
 
 KNOWN: Final = {
@@ -19,7 +19,12 @@ GROUP: Final = "shoal.transports"
 def create_transport(network: NetworkConfig, context: TransportContext) -> Transport:
     """The transport of a node, opened. Raises `UserError` for settings that cannot be used."""
     kind: Any = Transport  # an abstract class
-    part: Transport = make_named(network.transport, "transport", kind, KNOWN, GROUP, network, context)
+    try:
+        part: Transport = make_named(network.transport, "transport", kind, KNOWN, GROUP, network, context)
+    except UserError:
+        raise
+    except Exception as error:  # of its own code: a port is taken, an address is missing
+        raise UserError(f"transport {network.transport!r} cannot be made: {in_brief(error)}") from error
     return part
 
 

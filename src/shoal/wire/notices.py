@@ -4,7 +4,6 @@ Nodes do not subscribe to notices; windows and people do. So a notice crosses th
 it. It is signed like a rollout, but it is only its sender's word: no node ever learns from it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -39,7 +38,7 @@ class Notice(SignedMessage, frozen=True):
     round: Round
     model: Name | None = None
     reward: Share | None = None
-    """Mean reward of its own unfiltered rollouts."""
+    """Mean reward of its own unfiltered rollouts; None if it is not in [0, 1]."""
     pass_at_1: Share | None = None
     """On held-out questions, in rounds in which it evaluated."""
     learned: Annotated[tuple[Lesson, ...], Meta(max_length=MAX_LESSONS)] = ()
@@ -93,4 +92,4 @@ def notice_of(
 
 
 def _share(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else min(1.0, max(0.0, value))
+    return value if value is not None and 0 <= value <= 1 else None

@@ -64,7 +64,8 @@ class Opened:
         self.metrics: dict[str, float] = {}
         """What TRL logs of the last round."""
         self._membership: SwarmConnection | None = None
-        self._said = ""
+        self._said: dict[str, bool] = {}
+        """Causes of warnings, and whether each holds now."""
         self._stack = ExitStack()
         try:
             self._open(trainer, place, name)
@@ -136,6 +137,7 @@ class Opened:
         row = round_metrics(node, result)
         self.metrics = {name: row[name] for name in LOGGED if row.get(name) is not None}
         self._failing.check(self.ranks, self._verifier.trouble)
+        self._say("scoring", self._verifier.trouble)
         if self._membership:
             self._membership.tell(row, learned_rows(node, result))
             self._membership.need(live_in_pool(node), self.config.round.peers)
@@ -158,10 +160,13 @@ class Opened:
 
     def _say_if_alone(self, status: Mapping[str, Any]) -> None:
         alone = status["silo_since"] is not None and time.time() - status["silo_since"] > ALONE_NOTED
-        note = status["note"] if alone else ""
-        if note and note != self._said:
-            logger.warning("shoal: %s", note)
-        self._said = note
+        self._say("alone", status["note"] if alone else status["warning"])
+
+    def _say(self, cause: str, warning: str) -> None:
+        """Warns once, until it is over."""
+        if warning and not self._said.get(cause):
+            logger.warning("shoal: %s", warning)
+        self._said[cause] = bool(warning)
 
     def save(self, folder: Path) -> None:
         """Writes the state of the node; the model is the trainer's. Rank zero calls it."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
+import torch
 from fakes import Exact, Parrot, Sayings, question, rollout
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shoal.config.load import make_config
+from shoal.config.load import config_from_keywords, make_config
 from shoal.config.rewards import FunctionSection, RewardSection, VerifierSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -23,7 +25,7 @@ from shoal.rewards.reward import Pair
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Scored
 
-VALUE = st.one_of(st.none(), st.floats(0, 1), st.sampled_from([0.0, 1.0]))
+WEIGHTS = st.tuples(st.floats(-3, 3), st.floats(-3, 3))
 Q = question(1)
 
 
@@ -54,17 +56,25 @@ def test_the_verifier_alone_gives_what_the_verifier_gives() -> None:
     assert Combined([Entry("right", Verified(Exact()))]).score(items) == [[1.0, 0.0, 1.0], []]
 
 
-def test_a_weighted_mean_by_hand() -> None:
-    assert combined([1.0, 0.0], [0.5, 0.25], weights=[3, 1]) == [0.875, 0.0625]
+def test_a_weighted_sum_by_hand() -> None:
+    assert combined([1.0, 0.0], [0.5, 0.25], weights=[3, 1]) == [3.5, 0.25]
+    assert combined([1.0, 0.0], [8.0, 300.0], weights=[1, -0.5]) == [-3.0, -150.0]
+    assert combined([1.0, 0.0], [8.0, 300.0], weights=[1, 0]) == [1.0, 0.0]
+    assert combined([2.0, -1.0], weights=[0.5]) == [1.0, -0.5]
 
 
-@given(st.lists(st.floats(0.01, 10), min_size=2, max_size=5))
-def test_full_marks_of_all_are_full_marks(weights: list[float]) -> None:
-    assert combined(*[[1.0, 0.0]] * len(weights), weights=weights) == [1.0, 0.0]
+@given(st.lists(st.tuples(st.one_of(st.none(), st.floats(-9, 9)), st.one_of(st.none(), st.floats(-9, 9)))), WEIGHTS)
+def test_the_sum_is_that_of_trl(rows: list[tuple[float | None, float | None]], weights: tuple[float, float]) -> None:
+    """As GRPOTrainer computes it from a matrix with NaN in the place of None."""
+    rows = [row for row in rows if row != (None, None)]
+    matrix = torch.tensor([[math.nan if one is None else one for one in row] for row in [(1.0, None), *rows]])
+    expected = (matrix * torch.tensor(weights)).nansum(dim=1).tolist()
+    found = combined(*zip((1.0, None), *rows, strict=True), weights=weights)
+    assert found == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
-def test_a_missing_one_is_left_out_and_the_rest_count_in_its_place() -> None:
-    assert combined([1.0, 0.0, None], [0.5, None, 0.25], weights=[3, 1]) == [0.875, 0.0, 0.25]
+def test_one_that_does_not_apply_adds_nothing() -> None:
+    assert combined([1.0, 0.0, None], [0.5, None, 0.25], weights=[3, 1]) == [3.5, 0.0, 0.25]
 
 
 def test_an_answer_without_any_gets_the_mean_and_nothing_is_learned_from_it() -> None:
@@ -73,17 +83,11 @@ def test_an_answer_without_any_gets_the_mean_and_nothing_is_learned_from_it() ->
     assert Combined([Entry("a", Given(None, None))]).score([(Q, ["a", "b"])]) == [[0.0, 0.0]]
 
 
-@given(st.lists(st.tuples(VALUE, VALUE, VALUE), min_size=1, max_size=9))
-def test_rewards_stay_in_bounds(rows: list[tuple[float | None, ...]]) -> None:
-    group = combined(*[[row[i] for row in rows] for i in range(3)], weights=[1, 2, 3])
-    assert all(0 <= value <= 1 for value in group)
-
-
 def test_a_group_is_live_if_any_of_its_rewards_differs() -> None:
     r = rollout(Q, ["a", "b"])
     values = combined([0.0, 0.0], [0.5, 0.6])
     assert Scored(r, Q, tuple(values)).live
-    assert Scored(r, Q, tuple(values)).mean_reward == pytest.approx(0.275)
+    assert Scored(r, Q, tuple(values)).mean_reward == pytest.approx(0.55)
     assert not Scored(r, Q, tuple(combined([0.0, 0.0], [0.5, 0.5]))).live
 
 
@@ -109,8 +113,8 @@ def test_a_scorer_takes_rewards_in_its_verifiers_place_and_evaluation_does_not()
     held_out = replace(Q, id=replace(Q.id, index=5))
     asked = [rollout(Q), rollout(held_out), rollout(Q, ["wrong", "wrong"])]
     one, two = scorer.score(asked)
-    assert one.rewards == pytest.approx((0.8, 0.15))
-    assert two.rewards == pytest.approx((0.05, 0.15))
+    assert one.rewards == pytest.approx((3.2, 0.6))
+    assert two.rewards == pytest.approx((0.2, 0.6))
     assert one.live
     assert two.live  # by the style alone
     assert scorer.refused == 1
@@ -124,8 +128,8 @@ def test_what_the_verifier_gave_before_and_the_means() -> None:
     items = [(Q, ["right", "4", "4"])]
     assert rewards.means(items) == {"right": pytest.approx(1 / 3), "style": 0.5}
     assert rewards.means([]) == {"right": None, "style": None}
-    assert rewards.score(items) == [[0.625, 0.375, 0.0]]
-    assert rewards.score(items, [[0.0, 1.0, 0.5]]) == [[0.125, 0.875, 0.5]]
+    assert rewards.score(items) == [[1.25, 0.75, 0.0]]
+    assert rewards.score(items, [[0.0, 1.0, 0.5]]) == [[0.25, 1.75, 0.5]]
 
 
 def gated(right: Sequence[float | None], *others: Sequence[float | None]) -> list[float]:
@@ -184,9 +188,20 @@ def test_rewards_are_made_from_their_settings() -> None:
         assert [(entry.name, entry.weight) for entry in rewards.entries] == [("verifier", 1), ("short", 2)]
 
 
+def test_functions_are_called_by_their_own_names_and_weighted_as_in_trl() -> None:
+    names = ["test_rewards_functions:few", "test_rewards_functions:between"]
+    config = config_from_keywords({"rewards": names, "reward_weights": [1.0, -0.5]})
+    rewards = made(*config.rewards)
+    assert rewards is not None
+    with closing(rewards):
+        assert [(entry.name, entry.weight) for entry in rewards.entries] == [("few", 1), ("between", -0.5)]
+    with pytest.raises(UserError, match="reward_weights has 1 numbers for 2 rewards"):
+        config_from_keywords({"rewards": names, "reward_weights": 1.0})
+
+
 def test_rewards_that_cannot_be_made_are_refused() -> None:
     twice = FunctionSection(kind="function", function="test_rewards_functions:few")
-    with pytest.raises(UserError, match="two rewards are called 'function'"):
+    with pytest.raises(UserError, match="two rewards are called 'few'"):
         made(twice, twice)
     with pytest.raises(UserError, match="cannot import"):
         made(FunctionSection(kind="function", function="no_such_module:f"))
@@ -215,7 +230,7 @@ NONE = "rewards.0: there is no kind of reward "
             "a reward function is module:attribute, such as my.py:score, and not 'f'",
         ),
         ({"kind": "function", "function": "a:b", "low": 1.0}, "there is no setting 'rewards.0.low'"),
-        ({"kind": "verifier", "weight": 0}, "rewards.0.weight = 0: input should be greater than"),
+        ({"kind": "verifier", "weight": float("nan")}, "rewards.0.weight"),
     ],
 )
 def test_wrong_settings_get_one_line_that_says_what_would_be_right(reward: Any, message: str) -> None:

@@ -74,9 +74,9 @@ def test_it_may_be_a_coroutine_take_less_and_have_any_range(question: Question) 
     ("text", "failure"),
     [
         ("raise it", "error"),
-        ("nan", "nan"),
-        ("two", "wrong length"),
-        ("nothing", "wrong length"),
+        ("infinite", "infinite"),
+        ("1e39", "infinite"),
+        ("text", "error"),
         ("exit", "crash"),
         ("allocate", "error"),
         ("eval 1+1", "refused"),
@@ -91,9 +91,11 @@ def test_what_fails_is_counted_alone(naughty: FunctionReward, question: Question
 
 def test_what_fails_is_the_worst_of_its_group_whatever_the_range(question: Question) -> None:
     with reward_of("naughty", conversational=False) as reward:
-        assert Combined([Entry("it", reward)]).score([(question, ["fine", "raise it", "nan"])]) == [[1.0, 0.0, 0.0]]
+        assert Combined([Entry("it", reward)]).score([(question, ["fine", "raise it", "infinite"])]) == [
+            [1.0, 0.0, 0.0]
+        ]
     with reward_of("between", conversational=False) as reward:
-        assert Combined([Entry("it", reward)]).score([(question, ["-1", "-7", "nan"])]) == [[-1.0, -7.0, -7.0]]
+        assert Combined([Entry("it", reward)]).score([(question, ["-1", "-7", "inf"])]) == [[-1.0, -7.0, -7.0]]
 
 
 @pytest.mark.slow
@@ -127,7 +129,7 @@ def test_the_first_failure_is_told_with_the_function_and_their_number(question: 
     with reward_of("naughty", conversational=False, timeout=0.5) as reward:
         reward.score([(question, ["fine"])])
         assert reward.trouble == ""
-        reward.score([(question, ["fine too", "raise it", "nan", "exit"])])
+        reward.score([(question, ["fine too", "raise it", "infinite", "exit"])])
         assert reward.trouble.startswith(f"function '{HERE}:naughty': ")
         assert "Error" in reward.trouble
         assert reward.trouble.endswith(" (3 of 5 answers failed)")
@@ -140,7 +142,23 @@ def test_a_column_that_no_task_has_is_told_at_the_start() -> None:
 
 
 def test_none_is_no_reward(naughty: FunctionReward, question: Question) -> None:
-    assert naughty.score([(question, ["none", "fine"])]) == [[None, 1.0]]
+    naughty.failures.clear()
+    assert naughty.score([(question, ["none", "nan", "fine"])]) == [[None, None, 1.0]]
+    assert not +naughty.failures
+
+
+@pytest.mark.parametrize(("verb", "count"), [("two", 3), ("nothing", 1)])
+def test_a_wrong_number_of_values_is_an_error_at_once(
+    naughty: FunctionReward, question: Question, verb: str, count: int
+) -> None:
+    with pytest.raises(UserError, match=f"naughty' returned {count} values for 2 completions"):
+        naughty.score([(question, [f"fine {verb}", verb])])
+
+
+def test_whatever_trl_takes_for_a_number_is_one(question: Question) -> None:
+    with reward_of("typed", conversational=False) as reward:
+        for kind in ("int", "bool", "float32", "array", "generator", "tuple"):
+            assert reward.score([(question, [kind, f"{kind} {kind}"])]) == [[1.0, 0.0]], reward.trouble
 
 
 def test_lone_surrogates_and_markup_pass(naughty: FunctionReward, question: Question) -> None:

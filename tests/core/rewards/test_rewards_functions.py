@@ -7,6 +7,8 @@ import os
 import re
 import time
 
+import numpy
+
 
 def format_reward_func(completions, **kwargs):  # type: ignore[no-untyped-def]
     """From TRL's documentation of GRPOTrainer: conversational, the columns not used."""
@@ -44,6 +46,19 @@ def between(completions, **kwargs):  # type: ignore[no-untyped-def]
     return [float(c) for c in completions]
 
 
+def typed(completions, **kwargs):  # type: ignore[no-untyped-def]
+    """1 for one word and 0 for more, of the type that the word says."""
+    kinds = {
+        "int": lambda right: [int(one) for one in right],
+        "bool": list,
+        "float32": lambda right: [numpy.float32(one) for one in right],
+        "array": lambda right: numpy.array(right, dtype=float),
+        "generator": lambda right: (float(one) for one in right),
+        "tuple": lambda right: tuple(map(float, right)),
+    }
+    return kinds[completions[0].split()[0]]([" " not in c for c in completions])
+
+
 def few(completions):  # type: ignore[no-untyped-def]
     """Takes nothing else."""
     return [1.0 for _ in completions]
@@ -67,6 +82,12 @@ def _obey(verb: str, argument: str) -> list[float | None]:
             os._exit(3)
         case "nan":
             return [float("nan")]
+        case "infinite":
+            return [float("-inf")]
+        case "1e39":
+            return [1e39]
+        case "text":
+            return ["0.5"]  # type: ignore[list-item]
         case "none":
             return [None]
         case "two":

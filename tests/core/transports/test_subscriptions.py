@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 
 from shoal.admission.bounded import RecentKeys
+from shoal.admission.clocks import Clocks
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import Neighbours
 from shoal.transports.zenoh.offers import digest_of
@@ -21,6 +22,7 @@ def test_a_message_that_came_is_not_passed_on_or_asked_for_again() -> None:
         lambda peer, data: came.append(data),
         neighbours=Neighbours("me", Random(0)),
         dropped=dropped,
+        clocks=Clocks(),
     )
     heard = mine._heard["bob"] = RecentKeys(10)
     for data in (b"long text", b"long text", b"ok"):

@@ -19,7 +19,7 @@ from msgspec import Meta
 from shoal.admission.bounded import Bucket
 from shoal.identity.keys import Identity
 from shoal.transports.zenoh.key_expressions import Keys
-from shoal.wire.signed import Envelope, SignedMessage, is_fresh, is_signed, read_message, sign_message
+from shoal.wire.signed import Envelope, SignedMessage, is_signed, read_message, sign_message
 
 SCHEMA_VERSION = 1
 DOMAIN = b"shoal offer v1\0"
@@ -59,16 +59,15 @@ def seal_offer(keys: Keys, identity: Identity, recent: Sequence[bytes], now: flo
     return keys.secret.lock(keys.offers(identity.id), data)
 
 
-def read_offer(keys: Keys, key: str, data: bytes, now: float) -> tuple[Offer, Envelope] | None:
-    """The offer in `data`, which came under the key expression `key`; its signature is still to be checked.
-
-    None unless it is of this swarm, fresh and under its own sender's key expression."""
+def read_offer(keys: Keys, key: str, data: bytes) -> tuple[Offer, Envelope] | None:
+    """The offer in `data`, which came under the key expression `key`; its time and its signature are still to be
+    checked. None unless it is of this swarm and under its own sender's key expression."""
     plain = keys.secret.unlock(key, data) if len(data) <= MAX_BYTES else None
     read = None if plain is None else read_message(plain, _offers, keys.swarm, SCHEMA_VERSION)
     if read is None:
         return None
     offer, _ = read
-    return read if is_fresh(offer, now) and not len(offer.recent) % DIGEST and keys.offers(offer.id) == key else None
+    return read if not len(offer.recent) % DIGEST and keys.offers(offer.id) == key else None
 
 
 def is_genuine(keys: Keys, offer: Offer, envelope: Envelope) -> bool:

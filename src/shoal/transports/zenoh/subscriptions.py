@@ -1,6 +1,7 @@
 """A node's subscriptions: finds peers, subscribes to some of them, and asks them for the rollouts that it missed.
 
-subscriptions = Subscriptions(keys, own_id, on_message, neighbours=Neighbours(own_id, Random()), dropped=Counter())
+neighbours = Neighbours(own_id, Random())
+subscriptions = Subscriptions(keys, own_id, on_message, neighbours=neighbours, dropped=Counter(), clocks=Clocks())
 subscriptions.tend(session)          # about once a second
 subscriptions.need(live, wanted)     # once a round: more neighbours if the pool runs dry
 """
@@ -18,13 +19,15 @@ from typing import Any
 import zenoh
 
 from shoal.admission.bounded import Newest, RecentKeys
+from shoal.admission.clocks import Clocks
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import ENOUGH, Neighbours, find_region, random_branch
 from shoal.transports.zenoh.offers import HISTORY, MAX_BYTES, SEPARATOR, Offer, digest_of, is_genuine, read_offer
-from shoal.wire.signed import Envelope
+from shoal.wire.signed import Envelope, is_fresh
 
 ANSWERS = 4096  # offers of a region whose signatures are looked at: those that come first
 NEIGHBOUR_ANSWERS = 256  # the same of one neighbour; one is honest
+UNTIMELY = 64  # offers from another time whose signatures are looked at: the newest
 FLOOD = 256  # answers without use since the last look: somebody answers in the names of others
 CAREFUL = 30.0  # seconds after a flood in which fewer questions are asked: each brings another one, which hides answers
 SPACING = 2.0  # seconds between two questions then
@@ -51,9 +54,11 @@ class Subscriptions:
         *,
         neighbours: Neighbours,
         dropped: Counter[str],
+        clocks: Clocks,
     ) -> None:
         """`id`: of this node. `on_message` is called with the address of a neighbour and a message under its key
-        expression, on a Zenoh thread. `dropped` counts messages that were not passed on, since they came before."""
+        expression, on a Zenoh thread. `dropped` counts messages that were not passed on, since they came before, and
+        offers from another time. `clocks` is told of the times of all offers."""
         self.keys = keys
         self.id = id
         self.neighbours = neighbours
@@ -61,7 +66,7 @@ class Subscriptions:
         self.lock = threading.Lock()  # for `neighbours`, `_dropped` and `_heard`
         self._random = Random()  # a seed does not repeat the network
         self._on_message = on_message
-        self._dropped = dropped
+        self._dropped, self._clocks = dropped, clocks
         self._queries: Queries | None = None
         self._heard: dict[str, RecentKeys[bytes]] = {}
         """For each neighbour: digests of its messages."""
@@ -83,7 +88,7 @@ class Subscriptions:
 
     def tend(self, session: zenoh.Session) -> None:
         """Takes answers, searches for peers, chooses neighbours, and asks them what they have."""
-        queries = self._queries = self._queries or Queries(session, self.keys)
+        queries = self._queries = self._queries or Queries(session, self.keys, self._clocks)
         links = len(session.info.links())
         now = time.monotonic()
         if links and not self._linked:  # at the start and after a break: ask at once for what was missed
@@ -146,6 +151,8 @@ class Subscriptions:
 
     def _catch_up(self, queries: Queries, now: float) -> None:
         """Takes the answers of neighbours, and asks for the rollouts that have not come."""
+        with self.lock:
+            self._dropped.update(queries.untimely())
         for offer in queries.offers():
             with self.lock:
                 heard = self._heard.get(offer.id)
@@ -180,9 +187,10 @@ class Subscriptions:
 class Queries:
     """Questions on a session. Only one thread may call `survey` and `offers`."""
 
-    def __init__(self, session: zenoh.Session, keys: Keys) -> None:
-        self._session, self._keys = session, keys
+    def __init__(self, session: zenoh.Session, keys: Keys, clocks: Clocks) -> None:
+        self._session, self._keys, self._clocks = session, keys, clocks
         self._answers: Newest[Answer] = Newest(ANSWERS)
+        self._untimely: Newest[Answer] = Newest(UNTIMELY)
         self._surveyed: list[Offer] = []
         self._useless = 0
 
@@ -211,6 +219,11 @@ class Queries:
         """What peers answered since the last call, each by itself or in a survey."""
         surveyed, self._surveyed = self._surveyed, []
         return surveyed + self._opened(self._answers.take())
+
+    def untimely(self) -> Counter[str]:
+        """The genuine offers from another time that came since the last call, by what is wrong with it."""
+        now = time.time()
+        return Counter("future" if offer.time > now else "age" for offer in self._opened(self._untimely.take()))
 
     def fetch(self, id: str, digests: Iterable[bytes], on_rollout: Callable[[bytes], None]) -> None:
         """Asks a neighbour for the rollouts with these digests. Calls `on_rollout` with each, on a Zenoh thread; other
@@ -265,11 +278,12 @@ class Queries:
             nonlocal left
             sample = reply.ok
             if sample is not None and left and len(sample.payload) <= MAX_BYTES:
-                answer = read_offer(self._keys, str(sample.key_expr), sample.payload.to_bytes(), time.time())
-                if answer is not None:
+                answer = read_offer(self._keys, str(sample.key_expr), sample.payload.to_bytes())
+                if answer is not None and is_fresh(answer[0], time.time()):
                     left -= 1
                     keep(answer)
                     return
+                self._untimely.put([answer] if answer else [])
             self._useless += 1
 
         return arrived
@@ -279,6 +293,7 @@ class Queries:
         for offer, envelope in answers:
             if offer.id not in offers and is_genuine(self._keys, offer, envelope):
                 offers[offer.id] = offer
+                self._clocks.note(offer.key, offer.time - time.time())
         return list(offers.values())
 
 

@@ -47,6 +47,7 @@ class ZenohTransport(Transport):
             partial(context.deliver, "rollouts"),
             neighbours=Neighbours(id, Random(), start=start),
             dropped=self.dropped,
+            clocks=context.clocks,
         )
         self._trouble = ""
         self._wake, self._ready, self._closed = threading.Event(), threading.Event(), threading.Event()
