@@ -113,6 +113,22 @@ def test_it_is_a_task_by_its_name_alone() -> None:
         assert (result.score, result.ended, len(result.observations)) == (0.5, True, 2)
 
 
+class Priced(Shop):
+    """A reward of any size; None: it does not apply, as in TRL."""
+
+    def get_reward(self) -> float | None:  # type: ignore[override]
+        return {0: None, 1: -3.5, 2: 7.0}[len(self.asked)]
+
+
+def test_its_reward_is_learned_from_as_it_is() -> None:
+    with Verifier(TasksConfig(sources=[TaskSpec(name="test_tools:Priced")], partial_credit=True)) as verifier:
+        identity = Tasks(verifier.config).draw(1, "key")[0].id
+        pear, plum = call("price", item="pear"), call("price", item="plum")
+        assert verifier.score([(identity, [(pear, "so"), (pear, plum, "so"), ("so",)])]) == [[-3.5, 7.0, 1.75]]
+        assert "no reward (None) (1 of 3 answers have no verdict)" in verifier.trouble
+        assert "task 'priced' gives scores beyond 0 to 1, such as -3.5" in verifier.trouble
+
+
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x)).map(json.dumps))
 def test_no_turn_breaks_the_reader_of_calls(turn: str) -> None:
     shop = Tools(Shop)

@@ -26,6 +26,7 @@ from typing import Any, Self
 import zenoh
 from test_network import free_port, until
 
+from shoal.admission.clocks import Clocks
 from shoal.admission.limits import AdmissionLimits
 from shoal.admission.peers import Differing
 from shoal.config.settings import Config
@@ -212,6 +213,7 @@ class Deaf:
     def __init__(self) -> None:
         self.refused: Counter[str] = Counter()
         self.differing = Differing()
+        self.clocks = Clocks()
 
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
         return []

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from statistics import median
+from statistics import median_low
 from typing import Final
 
 from shoal.admission.bounded import Recent
@@ -54,9 +54,9 @@ class Clocks:
         off = {key: value for key, value in ahead.items() if abs(value) > AHEAD}
         if not off:
             return ""
-        usual = median(off.values())
+        usual = median_low(off.values())
         by = f"about {abs(usual) / 60:.0f} min {'ahead of' if usual > 0 else 'behind'} this machine's"
-        alike = [key for key, value in off.items() if abs(value - usual) < AHEAD] or list(off)
+        alike = [key for key, value in off.items() if abs(value - usual) < AHEAD]
         if len(alike) > max(1, len(ahead) / 2):
             return f"the clock of this machine seems to be wrong: those of {len(alike)} of {len(ahead)} peers are {by}"
         names = ", ".join(map(name_of, alike[:NAMED])) + (", …" if len(alike) > NAMED else "")

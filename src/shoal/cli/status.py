@@ -76,7 +76,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         "swarm": status["swarm"] + (" (private)" if status["private"] else ""),
         "folder": str(folder),
         "state": state,
-        "note": status["note"] if state.startswith("in touch") else "",
+        "note": status["note"] if status["note"] not in state else "",
         "peers": f"{status['peers']} there{listening}",
         "in": _flow(status["received"]),
         "out": _flow(status["sent"]),

@@ -56,13 +56,13 @@ class NetworkConfig(Section):
     transport: str = "zenoh"
     """How messages travel. zenoh: over the network, by relays or within a local one; folder: through a folder that all
     nodes see, which `connect` names; memory: within this process; module:attribute: a transport of your own
-    (docs/extend/transport.md). All other settings but name, connect, secret_file and display_name are zenoh's."""
+    (docs/extend/transport.md), which reads what it likes of the settings below."""
     connect: list[str] = []
-    """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If neither
-    `connect` nor `listen` is set, the node finds others on its local network. With the transport folder: the folder."""
+    """zenoh: relays or nodes to connect to, HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT; if neither `connect` nor
+    `listen` is set, the node finds others on its local network. folder: the folder."""
     listen: list[str] = []
-    """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447), not together with `connect`. If empty, a
-    free port."""
+    """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447); with zenoh not together with `connect`,
+    and if empty, a free port."""
     secret_file: str = ""
     """A file with the secret of a private swarm, the same for all its nodes."""
     tls: str = ""

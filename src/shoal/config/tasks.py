@@ -66,7 +66,7 @@ class TasksConfig(Section):
     """What of a completion is the answer: whole, tag, boxed, last_number, last_line
     or a regular expression with one group. task: what each task says, otherwise whole."""
     partial_credit: bool = False
-    """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else."""
+    """Give a task's own scores as they are, as the paper does; otherwise 1 for a full answer and 0 for all else."""
 
     @field_validator("answer")
     @classmethod

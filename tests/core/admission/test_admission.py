@@ -222,6 +222,7 @@ def test_another_swarm_another_time(ada: Identity) -> None:
         assert admit(admission, message) == []
         assert admission.refused == {reason: 1}
         assert not admission.peers.by_key
+        assert (f"{ada.name} is about 1 min ahead" in admission.clocks.warning) == (reason == "future")
 
 
 def test_a_replay_is_known_also_after_a_restart(ada: Identity, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fakes import question, rollout
 
 from shoal.admission.admission import Claim
+from shoal.admission.clocks import Clocks
 from shoal.admission.intake import RECEIVED
 from shoal.admission.limits import AdmissionLimits
 from shoal.admission.peers import Differing, Peer
@@ -56,6 +57,7 @@ class Gate:
         self.open.set()
         self.error: Exception | None = None
         self.differing = Differing()
+        self.clocks = Clocks()
 
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
         claims = [claim for id, data in messages if (claim := self.attribute(id, data))]

@@ -13,6 +13,7 @@ from tiny import assert_same, make_policy, make_scored, plain_logprobs
 
 from shoal.config.load import make_config
 from shoal.errors import UserError
+from shoal.learn.losses.base import Tokens, sequence_sum
 from shoal.rollout import Scored
 
 PAGE = Path(__file__).parents[3] / "docs/extend/loss.md"
@@ -20,9 +21,13 @@ LOSS, WEIGHT = "my_losses:Smooth(temperature=0.5)", "my_losses:Fading"
 OWN_NLL = 2.0
 
 
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
 @pytest.fixture(autouse=True)
 def my_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    code, _ = examples()
     (tmp_path / "my_losses.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -41,6 +46,15 @@ class Smoothly(ByHand):
                 gap = -before.mean() - OWN_NLL
                 losses.append(loss * torch.exp(-gap.clamp(min=0) / 2) if s.from_peer else loss)
         return torch.cat(losses).mean()
+
+
+def test_lengths_and_ratios_of_whole_completions() -> None:
+    logps, old = torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-1.0, -1.0, -2.0])
+    tokens = Tokens(logps, old, torch.ones(3), torch.tensor([0, 0, 1]))
+    known = {"torch": torch, "tokens": tokens, "sequence_sum": sequence_sum}
+    exec(examples()[1], known)
+    assert known["length_T"].tolist() == [2, 2, 1]  # type: ignore[attr-defined]
+    assert known["ratio_T"].log().tolist() == pytest.approx([-0.5, -0.5, -1])  # type: ignore[attr-defined]
 
 
 def test_gradients_are_those_of_plain_autograd() -> None:

@@ -14,7 +14,7 @@ from limits import within
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
-from shoal.sandbox.verifier import Verifier
+from shoal.sandbox.verifier import Verifier, filled
 from shoal.tasks import SUITES, Tasks
 
 ECHO = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Echo", score_timeout=0.5)])
@@ -217,7 +217,27 @@ def test_scores_are_one_or_zero_unless_partial_credit_is_asked_for(identity: Que
     with Verifier(ECHO) as verifier:
         assert verifier.score([(identity, texts)]) == [[1.0, 0.0, 1.0, 0.0, 0.0]]
     with Verifier(ECHO.model_copy(update={"partial_credit": True})) as verifier:
-        assert verifier.score([(identity, texts)]) == [[1.0, 0.25, 1.0, 0.0, 0.0]]
+        assert verifier.score([(identity, texts)]) == [[1.0, 0.25, 2.5, -3.0, 0.0]]
+
+
+@pytest.mark.parametrize(("credit", "said"), [(True, "they are learned from as they are"), (False, "all else gets 0")])
+def test_scores_beyond_0_to_1_are_named_once_and_never_cut_in_silence(
+    identity: QuestionId, credit: bool, said: str
+) -> None:
+    with Verifier(ECHO.model_copy(update={"partial_credit": credit})) as verifier:
+        verifier.score([(identity, ["0", "7"])])
+        assert verifier.trouble == ""
+        verifier.score([(identity, ["beyond 2.5", "beyond -3"])])
+        assert verifier.trouble.startswith("task 'echo' gives scores beyond 0 to 1, such as 2.5: ")
+        assert said in verifier.trouble
+        assert verifier.counts == (0, 4)
+
+
+def test_who_has_no_verdict_gets_the_mean_and_never_full_marks() -> None:
+    assert filled([0.0, None, 1.0]) == [0.0, 0.5, 1.0]
+    assert filled([2.0, None, 4.0]) == [2.0, 3.0, 4.0]
+    assert filled([1.0, None])[1] < 1
+    assert filled([None]) == [0.0]
 
 
 def test_too_long_scores_zero_unread(identity: QuestionId) -> None:

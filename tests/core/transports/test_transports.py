@@ -173,6 +173,8 @@ class Half(Transport):
     def close(self): pass
 class Full(Half):
     def publish(self, channel, data): raise OSError("the disk is full")
+class Taken(Full):
+    def __init__(self, network, context): raise OSError("address already in use")
 """
 
 
@@ -185,6 +187,31 @@ def test_what_is_wrong_with_a_transport_of_ones_own_is_said(tmp_path: Path, monk
         node.share([node.rollout()])
         until(lambda: node.faults > 0)
         assert node.status()["first_fault"].endswith("OSError: the disk is full")
+    with pytest.raises(UserError, match=r"^transport 'half:Taken' cannot be made: OSError: address already in use$"):
+        Node({"transport": "half:Taken"})
+
+
+def test_a_transport_of_ones_own_refuses_settings_before_anything_is_opened(make: MakeNode) -> None:
+    network = Config.model_validate({"network": {"transport": "own_transport:Datagrams"}})
+    with pytest.raises(UserError, match="datagrams need the addresses of others, and --listen HOST:PORT"):
+        check_network(network)
+
+
+def test_who_signs_for_another_time_is_named(make: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever carries the messages."""
+    ada, bob = make(0), make(1)
+    sealed = [seal(bob.rollout(), bob.identity, SWARM, time.time() + 300) for _ in range(99)]
+
+    def named() -> bool:
+        bob.transport.publish("rollouts", sealed.pop())
+        time.sleep(0.05)
+        return bool(ada.admission.refused["future"])
+
+    until(lambda: bob.transport.wait_open(0.1))
+    until(named)
+    status = ada.status()
+    assert f"a clock is wrong: that of {bob.identity.name} is about 5 min ahead of this machine's" in status["note"]
+    assert status["warning"] == ada.admission.clocks.warning
 
 
 def test_a_node_without_peers_says_so(tmp_path: Path) -> None:

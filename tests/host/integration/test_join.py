@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -125,6 +126,25 @@ def test_a_relay_that_is_late_is_no_reason_to_wait(tmp_path: Path) -> None:
         until(lambda: node.status["silo"])
         rounds = len(node.notes)
         until(lambda: len(node.notes) > rounds + 3)
+
+
+AHEAD = "import time\nright = time.time\ntime.time = lambda: right() + 150\n"
+
+
+def test_a_clock_that_is_ahead_is_named_on_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = address()
+    (tmp_path / "sitecustomize.py").write_text(AHEAD)
+    config = Config.model_validate({"round": {"nodes": 1}, "network": {"name": SWARM, "connect": [where]}})
+    with relay(where), closing(SwarmConnection(config, Identity.generate())) as peer:
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+        with Node(tmp_path / "node", where) as node:
+            until(lambda: "behind this machine's" in node.status.get("note", ""), 90)
+            until(lambda: "ahead of this machine's" in peer.status()["note"], 90)
+            here, there = peer.status(), node.status
+            assert here["note"].startswith(f"alone: a clock is wrong: that of {there['name']} is about ")
+            assert here["dropped"]["future"] > 0
+            assert f"that of {here['name']} is about " in there["note"]
+            assert "a clock is wrong" in node.program.said
 
 
 def test_another_secret_is_another_swarm_and_nobody_makes_a_node_end(tmp_path: Path) -> None:
