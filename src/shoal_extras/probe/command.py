@@ -142,7 +142,8 @@ def _write(file: Path, config: Config, best: Mapping[str, Found]) -> None:
     if len(lengths) > 1:  # as long as nearly all of these answers need
         needed = 8 * (int(quantiles(lengths, n=20)[-1]) // 8 + 1)
         config.policy.max_completion_length = min(int(config.policy.max_completion_length), needed)
-    settings = config.model_dump(exclude_defaults=True, include={"seed", "threads", "policy"})
+    decoding = {"model", "num_generations", "max_completion_length", "temperature", "top_p"}
+    settings = config.model_dump(include={"policy": decoding})
     sources = [one.spec.model_dump(exclude_defaults=True) for one in best.values()]
     settings["tasks"] = {"partial_credit": config.tasks.partial_credit, "sources": sources}
     try:
