@@ -28,9 +28,9 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], path: Path, title: str = "") 
     The same rows give the same file. Raises `UserError` if it cannot be written.
     """
     figure = Figure(figsize=(16, 7), dpi=100, facecolor="white")
-    left, right = figure.subplots(1, 2, gridspec_kw={"wspace": 0.32})
-    figure.subplots_adjust(left=0.05, right=0.905, bottom=0.11, top=0.82 if title else 0.89)
-    figure.text(0.05, 0.925, title, fontsize=19, fontweight="bold", color=INK, parse_math=False)
+    left, right = figure.subplots(1, 2, gridspec_kw={"wspace": 0.48})
+    figure.subplots_adjust(left=0.04, right=0.855, bottom=0.11, top=0.82 if title else 0.89)
+    figure.text(0.04, 0.925, title, fontsize=19, fontweight="bold", color=INK, parse_math=False)
 
     last = max([1, *(row["round"] for row in rows)])
     reward = _by_node(rows, "reward/local")
@@ -85,5 +85,5 @@ def _draw(
     if blind is not None and not blind.empty:
         axes.axhline(blind.iloc[-1], color=MUTED, label="blind baseline", linewidth=1.2, linestyle="--")
     axes.set_ylim(min(0, axes.dataLim.ymin), 1.05 * axes.dataLim.ymax if axes.dataLim.ymax > 0 else 1)
-    for text in axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=12).get_texts():
+    for text in axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=11).get_texts():
         text.set_parse_math(False)
