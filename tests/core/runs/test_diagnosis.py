@@ -95,3 +95,39 @@ def test_a_model_that_mostly_knows_the_answer_needs_harder_questions() -> None:
         groups = [group(q, ["<answer>7</answer>"] * 2, r) for q, r in zip(tasks.draw(3, round), rewards, strict=True)]
         diagnosis.look([result(groups)])
     assert "67% are right. Take harder questions, or raise --temperature" in diagnosis.warning
+
+
+class Given:
+    """Rewards of one's own that give the same to all; None: they do not apply."""
+
+    def __init__(self, mean: float | None) -> None:
+        self.mean = mean
+
+    def means(self, items: object) -> dict[str, float | None]:
+        return {"own": self.mean}
+
+
+@pytest.mark.parametrize(
+    ("mean", "reward", "answers", "finish", "said"),
+    [
+        (None, 0.0, ["1", "2"], "stop", "all rewards are None. Return a number"),
+        (3.2, 3.2, ["1", "2"], "stop", "all rewards are 3.2. Let the reward"),
+        (3.2, 3.2, ["1", "2"], "length", "all rewards are 3.2, and all 12 answers were cut at"),
+        (3.2, 3.2, ["1", "1"], "stop", "the same text. Raise --temperature"),
+    ],
+)
+def test_the_cause_is_true_of_rewards_of_ones_own(
+    mean: float | None, reward: float, answers: list[str], finish: str, said: str
+) -> None:
+    own = {"kind": "function", "function": "mine:score"}
+    config = Config.model_validate({"tasks": {"suite": "tagged", "only": ["chain_sum"]}, "rewards": [own]}).resolved()
+    tasks = Tasks(config.tasks)
+    diagnosis = Diagnosis(config, tasks, Given(mean))  # type: ignore[arg-type]
+    for round in range(ROUNDS):
+        groups = [group(question, answers, [reward] * 2, finish) for question in tasks.draw(2, round)]
+        diagnosis.look([result(groups)])
+    assert said in diagnosis.warning
+
+
+def test_an_environment_whose_scores_are_alike_beyond_1_is_not_called_solved() -> None:
+    assert "all rewards are 3.2. Let the reward" in found(["<answer>7</answer>", "8"], reward=3.2).warning
