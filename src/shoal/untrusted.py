@@ -40,11 +40,14 @@ MARKS: Final = regex.compile(r"\p{M}{31}")
 
 def open_regular(path: Path, follow_links: bool = True) -> BinaryIO:
     """Opens `path` for reading. Raises `OSError` if it is not an ordinary file: a pipe or a device may never end."""
+    wrong = OSError(errno.EINVAL, "it is not an ordinary file")
+    if not stat.S_ISREG(path.stat(follow_symlinks=follow_links).st_mode):
+        raise wrong  # to open a device can have effects
     unix = 0 if sys.platform == "win32" else os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
     handle = os.open(path, os.O_RDONLY | unix)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    if not stat.S_ISREG(os.fstat(handle).st_mode):  # it was replaced meanwhile
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not an ordinary file")
+        raise wrong
     return open(handle, "rb")
 
 

@@ -6,17 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
-
 from shoal.errors import UserError
-from shoal.identity.keys import Identity, identity_path, read_private, replace, write_new
+from shoal.identity.keys import Identity, identity_path, replace, write_new
 
 HELP = "Shows this machine's identity in swarms, which is created on first use."
 
@@ -27,29 +18,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--import", type=Path, metavar="FILE", dest="source", help="use the private key in this file from now on"
     )
-    parser.add_argument(
-        "--passphrase-file", type=Path, metavar="FILE", help="encrypt the exported key, or decrypt the imported one"
-    )
     parser.add_argument("--force", action="store_true", help="replace another identity; a copy of it is kept")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def command(args: argparse.Namespace) -> int:
-    if args.passphrase_file and not (args.export or args.source):
-        raise UserError("--passphrase-file goes with --export or --import")
     if args.force and not args.source:
         raise UserError("--force goes with --import")
     path = identity_path()
-    passphrase = _read_passphrase(args.passphrase_file) if args.passphrase_file else None
     done: dict[str, str] = {}
     if args.source:
-        backup = _import(_decrypted(args.source, passphrase), path, args.force)
+        backup = _import(Identity.load(args.source), path, args.force)
         if backup:
             done["backup"] = str(backup)
     identity = Identity.load_or_create(path)
     if args.export:
         try:
-            write_new(args.export, _encrypted(identity.to_pem(), passphrase) if passphrase else identity.to_pem())
+            write_new(args.export, identity.to_pem())
         except FileExistsError:
             raise UserError(f"{args.export} exists: choose another file") from None
         done["exported"] = str(args.export)
@@ -86,37 +71,3 @@ def _import(identity: Identity, path: Path, force: bool) -> Path | None:
         write_new(backup, old)
     replace(path, pem)
     return backup
-
-
-def _encrypted(pem: bytes, passphrase: bytes) -> bytes:
-    return load_pem_private_key(pem, None).private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase)
-    )
-
-
-def _decrypted(path: Path, passphrase: bytes | None) -> Identity:
-    """The identity in the file, encrypted or not. Raises `UserError`."""
-    data = read_private(path)
-    if passphrase is None or b"ENCRYPTED" not in data:
-        return Identity.load(path)
-    try:
-        private = load_pem_private_key(data, passphrase)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise UserError(
-            f"{path} holds no key that can be read; the passphrase is wrong, or the file is damaged: check the "
-            "passphrase, or restore a copy"
-        ) from error
-    if not isinstance(private, Ed25519PrivateKey):
-        raise UserError(f"{path} holds a key of another kind: shoal uses Ed25519")
-    return Identity(private)
-
-
-def _read_passphrase(path: Path) -> bytes:
-    """The first line of the file. Raises `UserError`."""
-    try:
-        line = path.read_bytes().partition(b"\n")[0].rstrip(b"\r")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    if not line:
-        raise UserError(f"{path} has no passphrase in its first line")
-    return line

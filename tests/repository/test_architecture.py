@@ -17,7 +17,7 @@ PACKAGES = {
 }
 """What each package may import, besides itself."""
 LAYERS = [
-    {"child", "errors", "untrusted", "rollout", "protocols"},
+    {"child", "errors", "signals", "untrusted", "rollout", "protocols"},
     {"answers"},
     {"config", "identity"},
     {"wire"},

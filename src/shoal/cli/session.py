@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +16,7 @@ from shoal.display import make_display
 from shoal.display.lines import QuietDisplay
 from shoal.parallel.ranks import joined
 from shoal.runs.watcher import Watcher
+from shoal.signals import on_stop
 
 
 def run_session(
@@ -60,16 +59,12 @@ def _stoppable(watchers: Sequence[Watcher]) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets; the second raises `KeyboardInterrupt`. `watchers` get a note."""
     stop = threading.Event()
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
+    def ask() -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
         for watcher in watchers:
             watcher.note("stopping after this round (Ctrl-C again: back to the last checkpoint)")
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_stop(ask):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

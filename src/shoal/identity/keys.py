@@ -61,7 +61,7 @@ class Identity:
         """The identity in the file. Raises `UserError` as `load_or_create` does."""
         data = read_private(path)
         if b"ENCRYPTED" in data:
-            raise UserError(f"{path} is encrypted: `shoal id --import FILE --passphrase-file FILE` takes such a copy")
+            raise UserError(f"{path} is encrypted: decrypt it first (openssl pkey -in FILE -out COPY)")
         try:
             private = load_pem_private_key(data, None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -1,6 +1,7 @@
 """`shoal host`: hosts a swarm until it is stopped."""
 
 import argparse
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -9,12 +10,12 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.runs.disk import disk_errors, locked
+from shoal.signals import on_stop
 from shoal_host.host.invite import LOGS, invite, show
 from shoal_host.host.keys import host_keys
 from shoal_host.host.parts import parts_of
 from shoal_host.host.settings import HostSettings, keep, settled, was_hosted
 from shoal_host.host.supervisor import Supervisor
-from shoal_host.signals import stop_signals
 
 HELP = """Hosts a swarm in one command: a relay, a judge, a window on both and, if wished, a page for people. It prints
 an invitation, one line that others paste to join. All that it keeps is in one folder.
@@ -77,7 +78,8 @@ def command(args: argparse.Namespace) -> int:
         say(f"{begins} the swarm {settings.swarm} (suite {settings.suite}) in {folder}")
         if settings.unjudged:
             say(f"no judge: it asks by text alone and once, which {settings.unjudged!r} does not allow")
-        with stop_signals() as stop, Supervisor(parts, folder / LOGS, say) as supervisor:
+        stop = threading.Event()
+        with on_stop(stop.set), Supervisor(parts, folder / LOGS, say) as supervisor:
             supervisor.start(stop)
             if not stop.is_set():
                 show(console, folder, settings, parts, word)

@@ -17,8 +17,7 @@ from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 from shoal_host.judge.records import FILE
 from shoal_host.judge.reports import BOARD, FROM, read
-from shoal_web.watch.files import changed
-from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source
+from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source, changed
 
 POINT: Final = 25
 """Rounds to a point of a curve, unless the page says otherwise."""

@@ -3,14 +3,15 @@
 import argparse
 import ipaddress
 import math
+import threading
 from pathlib import Path
 
 from shoal.errors import UserError
+from shoal.signals import on_stop
 from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions
 from shoal_host.addresses import address_of
 from shoal_host.relay.forwarder import Limits
 from shoal_host.relay.relay import running_relay
-from shoal_host.signals import stop_signals
 
 HELP = "Carries a swarm's messages between nodes that cannot reach each other."
 LISTEN = "tcp/0.0.0.0:7447"
@@ -53,7 +54,8 @@ def command(args: argparse.Namespace) -> int:
     )
     exempt = frozenset(_address(text) for text in args.exempt)
     limits = Limits(args.max_sessions, args.address_sessions, exempt, args.max_bytes)
-    with stop_signals() as stop, running_relay(transport, limits) as status:
+    stop = threading.Event()
+    with on_stop(stop.set), running_relay(transport, limits) as status:
         print(f"relay on {', '.join(transport.listen)}; stop with Ctrl-C", flush=True)
         while not stop.wait(args.status_every):
             print(status(), flush=True)

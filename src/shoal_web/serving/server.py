@@ -12,7 +12,6 @@ import contextlib
 import ipaddress
 import logging
 import secrets
-import signal
 import socket
 import threading
 import webbrowser
@@ -26,6 +25,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from shoal.errors import UserError
+from shoal.signals import on_stop
 from shoal_web.serving.guard import LOOPBACK, SHORTEST, Access
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
@@ -52,15 +52,11 @@ class Server(uvicorn.Server):
     def serve_until_stopped(self, bound: socket.socket) -> None:
         """Serves on the socket until SIGINT or SIGTERM."""
 
-        def stop(*_: object) -> None:
+        def stop() -> None:
             self.should_exit = True
 
-        previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with on_stop(stop):
             self.run(sockets=[bound])
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 def server_config(app: ASGIApp, connections: int = CONNECTIONS, **options: Any) -> uvicorn.Config:

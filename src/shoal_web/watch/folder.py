@@ -11,13 +11,12 @@ from typing import Any, Final
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS, read_warnings
 from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS
-from shoal.untrusted import parse_toml
+from shoal.untrusted import open_regular, parse_toml
 from shoal_web.watch.explorer import Explorer
-from shoal_web.watch.files import changed, opened
 from shoal_web.watch.learned import Lessons
 from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
-from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source
+from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source, changed
 from shoal_web.watch.tables import Row, Tables
 
 MOST_CONFIG: Final = 1 << 18
@@ -124,7 +123,7 @@ class FolderSource(Source):
     def _swarm(self) -> tuple[Data | None, str]:
         """The state of the swarm of a joined node, and why it cannot be read."""
         try:
-            with opened(self.path / STATUS) as file:
+            with open_regular(self.path / STATUS, follow_links=False) as file:
                 return swarm_state(file.read(MOST_STATUS), time.time()), ""
         except FileNotFoundError:
             return None, ""
@@ -144,7 +143,7 @@ class FolderSource(Source):
 def read_settings(folder: Path) -> dict[str, Any]:
     """The settings in `config.toml`, whatever they are; empty if there are none to read."""
     try:
-        with opened(folder / CONFIG) as file:
+        with open_regular(folder / CONFIG, follow_links=False) as file:
             return _parsed(file.read(MOST_CONFIG))
     except OSError:
         return {}

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shoal_web.watch.files import opened
+from shoal.untrusted import open_regular
 from shoal_web.watch.source import NAME, CurveQuery, Data
 
 NODES, KEYS = 2000, 500
@@ -83,7 +83,7 @@ class Metrics:
                 self.trouble = f"{self._path.name} cannot be read: {error.strerror or error}"
 
     def _read(self) -> None:
-        with opened(self._path) as file:
+        with open_regular(self._path, follow_links=False) as file:
             state, before = os.fstat(file.fileno()), self._mark
             size = state.st_size
             self._mark = (state.st_dev, state.st_ino, state.st_mtime_ns, size)

@@ -9,7 +9,9 @@ Methods give plain data for JSON, of bounded size. They are called on threads an
 exist, and `BusyError` for what takes too long.
 """
 
+import stat
 import time
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -139,3 +141,12 @@ class Source:
 
     def close(self) -> None:
         """Frees what it holds."""
+
+
+def changed(path: Path) -> float:
+    """When a file was written last, in seconds since 1970; 0 where there is no regular file. No link is followed."""
+    try:
+        state = path.lstat()
+    except OSError:
+        return 0.0
+    return state.st_mtime if stat.S_ISREG(state.st_mode) else 0.0

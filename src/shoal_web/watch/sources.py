@@ -11,9 +11,8 @@ from pathlib import Path
 from shoal.errors import UserError
 from shoal.runs.folder import CHECKPOINTS, CONFIG, METRICS, STATUS
 from shoal.untrusted import printable
-from shoal_web.watch.files import changed
 from shoal_web.watch.folder import FolderSource
-from shoal_web.watch.source import NAME, MissingError, Source
+from shoal_web.watch.source import NAME, MissingError, Source, changed
 
 DEPTH, RUNS, LOOKED = 6, 500, 20_000
 """Of a search for runs: how deep it goes, how many runs it takes, and how many entries of folders it looks at."""

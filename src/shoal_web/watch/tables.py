@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.runs.tables import FOOTER, GROUPS, LATER, ROWS, TABLES
-from shoal_web.watch.files import opened
+from shoal.untrusted import open_regular
 from shoal_web.watch.reader import reader_of
 from shoal_web.watch.source import WHOLE, BusyError
 
@@ -102,7 +102,7 @@ class Tables:
         """Why a part in this state cannot be read, or nothing. Raises `BusyError` where the reader does not say: that
         need not be the part's fault."""
         try:
-            with opened(path) as file:
+            with open_regular(path, follow_links=False) as file:
                 file.seek(-min(8, mark[1]), os.SEEK_END)
                 end = file.read(8)
         except OSError as error:

@@ -65,10 +65,10 @@ def endless(path: Path) -> None:
 
 
 STRANGE: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "pipe": (pipe, "not a regular file"),
-    "link": (link, "a symbolic link"),
-    "folder": (Path.mkdir, "not a regular file"),
-    "socket": (bound, "not a regular file"),
+    "pipe": (pipe, "not an ordinary file"),
+    "link": (link, "not an ordinary file"),
+    "folder": (Path.mkdir, "not an ordinary file"),
+    "socket": (bound, "not an ordinary file"),
     "endless": (endless, "too large: its end is shown"),
 }
 
