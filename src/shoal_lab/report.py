@@ -20,8 +20,7 @@ from shoal.runs.tables import LEARNED, read_table
 from shoal.untrusted import json_safe
 from shoal_lab.cells import installed
 from shoal_lab.contrasts import Verdict, ratios, verdicts
-from shoal_lab.drawing import save
-from shoal_lab.figures import held_out_curves
+from shoal_lab.figures import held_out_curves, save
 from shoal_lab.measures import THRESHOLD, followers, times_to_threshold, up_to
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, RunResult, by_seed, cuts, read_results

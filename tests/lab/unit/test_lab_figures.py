@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from shoal_lab import figures
-from shoal_lab.drawing import Picture, band, blank, dress, legend, save, style
+from shoal_lab.figures import DPI, Picture, band, draw, legend, save, style
 from shoal_lab.results import Results, read_results
 from shoal_lab.study import Arm, ContrastSpec
 from studies import make_study
@@ -36,9 +37,9 @@ def test_arms_can_be_told_apart_without_colour() -> None:
 
 
 def test_a_picture_is_a_png_and_its_numbers(tmp_path: Path) -> None:
-    figure = blank(3, 2)
-    dress(figure.subplots(), r"$\frac{ 鯖", "x", "y")
-    legend(figure, ["8/0", "$x"], 3)
+    figure = Figure(figsize=(3, 2), dpi=DPI, layout="constrained")
+    draw(figure.subplots(), pd.DataFrame(columns=["arm"]), ["8/0"], r"$\frac{ 鯖", "x")
+    legend(figure, ["8/0", "$x"])
     picture = Picture("one", "", figure, pd.DataFrame([{"arm": "a", "x": 1 / 3}, {"arm": "b", "note": "c"}]))
     save(picture, tmp_path)
     data = (tmp_path / "one.png").read_bytes()
