@@ -19,7 +19,8 @@ PACKAGES = {
 LAYERS = [
     {"child", "errors", "signals", "untrusted", "rollout", "protocols"},
     {"answers"},
-    {"config", "identity"},
+    {"config"},
+    {"identity"},
     {"wire"},
     {"tasks"},
     {"sandbox"},

@@ -26,10 +26,10 @@ def cache_folder(kind: str) -> Path:
 
 
 @contextmanager
-def alone(path: Path, waiting: str) -> Iterator[None]:
+def alone(path: Path, waiting: str = "", busy: str = "") -> Iterator[None]:
     """Holds the file `path` for one process at a time, as long as the block or the process lasts. `waiting`: said on
-    standard error if another one has it. Without file locks (Windows, some network disks) processes are not kept
-    apart."""
+    standard error if another one has it. `busy`: then raises `UserError` with this in place of waiting. Without file
+    locks (Windows, some network disks) processes are not kept apart."""
     with path.open("ab") as file:
         try:
             import fcntl
@@ -39,6 +39,8 @@ def alone(path: Path, waiting: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if busy:
+                raise UserError(busy) from None
             print(waiting, file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError:

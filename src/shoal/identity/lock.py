@@ -6,12 +6,11 @@
 It raises `UserError` if another process of this machine is in the block.
 """
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from shoal.errors import UserError
+from shoal.config.caches import alone
 
 
 @contextmanager
@@ -21,24 +20,11 @@ def only_node(identity: Path, swarm: str) -> Iterator[None]:
     Raises `UserError` if another process of this machine holds it. Where the system or the disk has no file locks
     (Windows, some network disks), nothing is noticed.
     """
-    try:
-        import fcntl
-
-        file = os.open(identity.with_name(f"{identity.name}.{swarm}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    except (ImportError, OSError):
+    busy = (
+        f"another node of swarm '{swarm}' runs with the identity in {identity}, and two nodes with one identity "
+        "never hear each other: give this one its own, for instance SHOAL_HOME=~/.shoal-2"
+    )
+    with ExitStack() as stack:
+        with suppress(OSError):  # a folder that cannot be written to
+            stack.enter_context(alone(identity.with_name(f"{identity.name}.{swarm}.lock"), busy=busy))
         yield
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise UserError(
-            f"another node of swarm '{swarm}' runs with the identity in {identity}, and two nodes with one identity "
-            "never hear each other: give this one its own, for instance SHOAL_HOME=~/.shoal-2"
-        ) from None
-    except OSError:
-        pass
-    try:
-        yield
-    finally:
-        os.close(file)

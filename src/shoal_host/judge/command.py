@@ -78,17 +78,14 @@ def command(args: argparse.Namespace) -> int:
         if args.rows:
             reports.write_rows(folder / FILE, sys.stdout)
         else:
-            _print_leaderboard(reports.leaderboard_of(folder / FILE))
+            found = reports.leaderboard_of(folder / FILE)
+            console = Console(highlight=False)
+            if not console.is_terminal:
+                console.width = 160
+            console.print(_table(found) if found else "nothing yet")
     except sqlite3.Error as error:
         raise UserError(f"the records in {folder} cannot be read: {error}") from error
     return 0
-
-
-def _print_leaderboard(found: list[dict[str, Any]]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 160
-    console.print(_table(found) if found else "nothing yet")
 
 
 def _table(found: list[dict[str, Any]]) -> Table:

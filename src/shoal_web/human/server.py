@@ -26,7 +26,6 @@ from starlette.routing import Route
 from shoal.config.answer_form import in_form
 from shoal.config.display_name import full_name
 from shoal.errors import UserError
-from shoal.rollout import Question
 from shoal.tasks.pictures import data_address
 from shoal.untrusted import UNDECODABLE
 from shoal_web.human.contributor import NEEDED, Contributor
@@ -131,11 +130,7 @@ def _state(one: Contributor) -> Data:
 
 def _asked(entry: Entry) -> Data:
     asked = {"round": entry.round, "slot": entry.slot, "task": entry.task, "text": entry.question.text}
-    return asked | {"pictures": _pictures(entry.question)}
-
-
-def _pictures(question: Question) -> list[str]:
-    return [data_address(picture, PICTURE_WIDTH) for picture in question.pictures]
+    return asked | {"pictures": [data_address(picture, PICTURE_WIDTH) for picture in entry.question.pictures]}
 
 
 def _question(one: Contributor, entry: Entry) -> Data:
