@@ -107,9 +107,8 @@ def simulate(number: int) -> float:
             told += len(found)
             return found
 
-        prefix, peers = find_region(ask, random_branch(random), ENOUGH * node.wanted)
-        node.found(prefix, peers, (), 0.0)
-        told += len(peers)  # the subscription's history
+        peers = ask(find_region(ask, random_branch(random), ENOUGH * node.wanted))
+        node.found(peers, (), 0.0)
         chosen = node.choose(0.0)
         comings_and_goings = 2 * len(peers) / STAY
         totals.append(told * TOKEN / STAY + comings_and_goings * TOKEN + len(chosen) * MESSAGE)
