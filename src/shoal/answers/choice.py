@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
-from shoal.answers.place import Place, bare, place
+from shoal.answers.place import bare, place
 from shoal.rollout import canonical
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -20,7 +20,7 @@ DIGITS: Final = "0123456789"
 NEW_LINE: Final = "\n"
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox|boxed)\s{0,4}\{([^{}]*)\}")
 _MARKS = re.compile(r"\*{1,3}|`{1,3}|__|\$|\\[()\[\] ,;]|[\"“”„«»]|\\(?:quad|qquad)\b")
-_WIDE = {ord(wide): narrow for wide, narrow in zip("（）：．，－", "():.,-", strict=True)}
+_WIDE = {ord(wide): narrow for wide, narrow in zip("（）：．，－。、；", "():.,-.,;", strict=True)}
 _WIDE |= {0xFF21 + place: chr(65 + place) for place in range(26)} | {
     0xFF41 + place: chr(97 + place) for place in range(26)
 }
@@ -33,9 +33,10 @@ def choice(text: str, options: Collection[str] | Mapping[str, str]) -> str:
     if where is None:
         return ""
     texts = options if isinstance(options, Mapping) else {}
-    patterns = _patterns("".join(sorted({label.upper() for label in options})))
-    alone = _alone(where, patterns, texts)
-    return _stated(_plain(where.text), patterns, texts) if alone is None else alone
+    patterns = _patterns(tuple(sorted({label.upper() for label in options})))
+    said = patterns.other.sub("", patterns.listed.sub("\n", _plain(where.text))).strip()
+    alone = _alone(said, where.how == "whole", patterns, texts)
+    return _stated(said, patterns, texts) if alone is None else alone
 
 
 _OPTION = re.compile(r"^[ \t]{0,8}[(\[]?([A-Za-z]|\d{1,2})[).:\]][ \t]+(\S.{0,400})$", re.MULTILINE)
@@ -64,60 +65,75 @@ def _plain(text: str) -> str:
 class _Patterns:
     """What the ways of choosing one of some labels look like."""
 
-    def __init__(self, labels: str) -> None:
-        upper, lower = f"[{labels}]", f"[{labels.lower()}]"
-        option = r"(?:(?:the\s)?(?:option|choice|letter|answer|number)\s{1,2}#?)?"
-        strong = rf"(?:[(\[]\s?((?i:{upper}))\s?[)\]]|({upper})(?![A-Za-z0-9'’]))"
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        upper = f"(?:{'|'.join(map(re.escape, sorted(labels, key=len, reverse=True)))})"
+        lower = f"(?:{upper.lower()})"
+        named = r"option|choice|letter|answer|opci[óo]n|respuesta|antwort|r[ée]ponse"
+        option = rf"(?:(?:the|la|l['’])?\s?(?:{named}|number)\s{{1,2}}#?|la\s)?"
+        strong = rf"(?:[(\[]\s?((?i:{upper}))\s?[)\]]|({upper})(?![A-Za-z0-9'’]|[.,]\d))"
         label = rf"(?i:{option})(?:{strong}|({lower})(?=\s*(?:$|[.,;:)!\n])))"
-        wrong = r"(?!\s(?:is|are)\s(?:not|wrong|incorrect|false)\b)"
+        wrong = r"(?!\s(?:(?:is|are)\s(?:not|wrong|incorrect|false)|isn['’]t|cannot|can['’]t)\b)"
         self.label = re.compile(rf"{option}[(\[]?\s?({upper})\s?[)\]]?[.:]?", re.IGNORECASE)
         """All that there is."""
         self.strong = re.compile(rf"(?i:{option}){strong}{wrong}")
         """At the beginning of what is said to be the answer."""
-        self.front = re.compile(rf"(?i:{option})(?:{strong}(?=\s*(?:$|\n|[.:),–—?!]|-\s))|({lower})(?=[).:]\s)){wrong}")
+        reason = r"\s(?:because|since|as|due|denn|weil)\b"
+        self.front = re.compile(
+            rf"(?i:{option})(?:{strong}(?=\s*(?:$|\n|[.:;),–—?!]|-\s)|{reason})|({lower})(?=[).:]\s)){wrong}"
+        )
         """At the beginning of a text."""
         self.joined = re.compile(
-            rf"\s{{0,3}}[).:]?\s{{0,3}}(?:,?\s?(?i:or|and)\b|[,/&+])\s{{0,3}}(?i:{option}){strong}{wrong}"
+            rf"\s{{0,3}}[).:]?\s{{0,3}}(?:,?\s?(?i:or|and|oder|und|ou|et)\b|[,/&+])\s{{0,3}}(?i:{option}){strong}{wrong}"
         )
         """A second label behind one."""
         chosen = (
-            r"(?:i|we)\s(?:would\s|will\s|'d\s|'ll\s)?(?:choose|pick|select|go\swith|say|vote\sfor)"
-            r"|(?:it|this|that)(?:\sis|['’]s|\smust\sbe|\sshould\sbe)"
-            r"|(?:answer|option|choice)(?:\s(?:is|must\sbe|should\sbe|would\sbe)|\s{0,2}[:=])"
+            r"\b(?:i|we)(?:\s(?:would|will)|['’](?:d|ll))?\s(?:choose|pick|select|go\s(?:with|for)|say|vote\sfor|take)"
+            r"|(?:^|[.!?]\s)(?:choose|pick|select|definitely|probably|richtig\sist)"
+            r"|\b(?:it|this|that)(?:\sis|['’]s|\s(?:must|should|would)\sbe)"
+            rf"|(?:{named})(?:\scorrect[ae])?(?:\s(?:is|ist|est|es|must\sbe|should\sbe|would\sbe)|\s{{0,2}}[:=])"
+            r"|选项[是为]|选择?"
         )
+        right = r"(?:correct[ae]?|right|true|answer|best|richtig|korrekt)"
         self.statements = (
             re.compile(
-                rf"{label}\s(?i:is|must\sbe|seems)\s(?i:(?:the|clearly|definitely)\s)?(?i:correct|right|true|answer|best)\b"
+                rf"(?<![\w-])(?i:{option})(?:{strong}|({lower}))\s(?i:is|ist|es|est|must\sbe|seems)\s"
+                rf"(?i:(?:the|clearly|definitely)\s)?(?i:{right})\b"
             ),
             re.compile(rf"(?i:option|choice|answer)\s{strong}\s(?i:it\sis)\b"),
-            re.compile(rf"\b(?i:{chosen})\s?:?\s{{0,2}}{label}{wrong}"),
+            re.compile(rf"(?i:{chosen})\s?:?\s{{0,2}}{label}{wrong}"),
         )
         self.last = re.compile(
             rf"(?:(?:^|[.!?:,])\s{{1,3}}|\n\s{{0,3}}|\b(?i:so|only|thus|hence|therefore),?\s){strong}[.)]?\s*$"
         )
-        self.mention = re.compile(rf"(?i:option|choice|answer)\s{{1,2}}{strong}|\(({upper})\)")
+        self.mention = re.compile(rf"(?i:option|choice|answer)\s{{1,2}}{strong}{wrong}|\(({upper})\){wrong}")
+        self.other = re.compile(rf"(?i:\b(?:not|nicht)\s{option}){strong}\s?,?\s(?i:but|sondern)\s")
+        """What is not chosen."""
+        marks = [rf"[(\[]?{re.escape(one)}[).:\]]\s" for one in labels[labels[0] == "0" :][:3]]
+        more = rf"(?:\n[ \t]*[(\[]?{upper}[).:\]]\s[^\n]*)*"
+        between = rf"(?:(?!\s{marks[0]})[^\n]){{1,300}}?\s"
+        self.listed = re.compile(rf"(?:^|(?<=\s)){between.join(marks)}[^\n]*{more}")
+        """The options themselves, said again."""
 
 
 @lru_cache(maxsize=64)
-def _patterns(labels: str) -> _Patterns:
+def _patterns(labels: tuple[str, ...]) -> _Patterns:
     return _Patterns(labels)
 
 
-def _alone(where: Place, patterns: _Patterns, texts: Mapping[str, str]) -> str | None:
-    """What the place of an answer chooses by itself: a label, a text, or a label with its text. None: nothing; empty:
-    two labels."""
-    said = _plain(where.text)
+def _alone(said: str, whole: bool, patterns: _Patterns, texts: Mapping[str, str]) -> str | None:
+    """What the place of an answer, or a `whole` text, chooses by itself: a label, a text, or a label with its text.
+    None: nothing; empty: two labels."""
+    said = re.sub(r"^(?:[-•→⇒]|=>)\s{1,4}|^#", "", said)
     if found := patterns.label.fullmatch(bare(said)) or patterns.label.fullmatch(said):
         return _letter(found)
     if by_text := _by_text(said, texts):
         return by_text
-    said = said.lstrip("-• ")
-    found = patterns.front.match(said) or (patterns.strong.match(said) if where.how != "whole" else None)
+    found = patterns.front.match(said) or (None if whole else patterns.strong.match(said))
     if found is None:
         return None
     if patterns.joined.match(said, found.end()):
         return ""
-    last = patterns.last.search(said) if where.how == "whole" else None
+    last = patterns.last.search(said) if whole else None
     return _letter(found) if last is None or _letter(last) == _letter(found) else None
 
 
@@ -135,8 +151,10 @@ def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
         return _letter(last) if first is None or _letter(first) == _letter(last) else ""
     if mentioned := set(map(_letter, patterns.mention.finditer(said))):
         return mentioned.pop() if len(mentioned) == 1 else ""
-    line = f" {_folded(said.rstrip().rpartition(NEW_LINE)[2])} "
-    named = {label for label, text in texts.items() if text and f" {_folded(text)} " in re.sub(r"[.,;:!?]", "", line)}
+    line = f" {_folded(said.rpartition(NEW_LINE)[2])} "
+    if re.search(r"\b(?:not|nicht|never)\b|n['’]t\b", line):
+        return ""
+    named = {label for label, text in texts.items() if text and f" {_folded(text)} " in re.sub(r"[.,;:!?()]", "", line)}
     return named.pop() if len(named) == 1 else ""
 
 

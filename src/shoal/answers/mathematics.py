@@ -5,7 +5,9 @@ equal(r"\frac{1}{2}", "So it is $0.5$.")        # True
 
 import logging
 import re
+from fractions import Fraction
 from functools import lru_cache
+from math import factorial
 from typing import Any, Final
 
 from shoal.answers.number import number as number_in
@@ -29,6 +31,11 @@ def load_math() -> None:
 
 def equal(right: str, said: str) -> bool:
     """Whether an answer equals the right one. The caller limits time: math-verify's own limit is a signal."""
+    right, worked = (_FACTORIAL.sub(lambda found: str(factorial(int(found[1]))), text) for text in (right, said))
+    return _equal(right, said) or (worked != said and _equal(right, worked))
+
+
+def _equal(right: str, said: str) -> bool:
     where = place(said)
     if where is None:
         return False
@@ -40,33 +47,40 @@ def equal(right: str, said: str) -> bool:
         return same(number, other)
     if is_word(wanted):  # math-verify takes a word for a product of its letters: Paris would equal pairs
         return False
+    for mark in (_BASE, _BRACKET):  # math-verify overlooks them
+        one, another = mark.search(wanted), mark.search(_formula(where.text))
+        if one and another and one[1] != another[1]:
+            return False
     texts = [where.text]
     if where.how == "box":
-        texts.append(", ".join(filter(None, boxes(said))))  # \\boxed{1} and \\boxed{2}
+        texts.append(", ".join(box for box, *_ in boxes(said) if box))  # \\boxed{1}, then \\boxed{2}
     return any(_verified(wanted, text) for text in texts)
 
 
 def _formula(text: str) -> str:
     """A formula in LaTeX without what is around it; brackets stay, as they make intervals and points."""
-    for sign, latex in _SIGNS.items():
-        text = text.replace(sign, latex)
+    text = _REPEATING.sub(_fraction, text.translate(_SIGNS).replace(r"\varnothing", r"\emptyset"))
+    text = _CASES.sub(lambda cases: cases[1].replace("\\\\", ", ").replace("&", ""), _LENGTH.sub("", text))
     text = re.sub(r"√\s?\(?([\w.]+)\)?", r"\\sqrt{\1}", text)
     return bare(re.sub(r"(?<![\\\w])(sin|cos|tan|log|ln|exp|pi)\b", r"\\\1", text), brackets=False)
 
 
-_SIGNS: Final = {
-    **{
-        "−": "-",
-        "°": r"^{\circ}",
-        "π": r"\pi ",
-        "∞": r"\infty ",
-        "×": r"\times ",
-        "·": r"\cdot ",
-        "²": "^2",
-        "³": "^3",
-    },
-    **{"≤": r"\le ", "≥": r"\ge ", "∪": r"\cup ", "∩": r"\cap ", "±": r"\pm "},
-}
+_LATEX: Final = r"- ^{\circ} \pi \infty \times \cdot ^2 ^3 \le \ge \cup \cap \pm \emptyset"
+_SIGNS: Final = {ord(sign): f"{latex} " for sign, latex in zip("−°π∞×·²³≤≥∪∩±∅", _LATEX.split(), strict=True)}
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s?\{(\d{1,40})\}")
+_CASES = re.compile(r"\\begin\{cases\}(.*?)\\end\{cases\}", re.DOTALL)
+_LENGTH = re.compile(r"(?<=[\d}])\s(?:cm|mm|km|ft|kg|in|mi)(?:\^\{?[23]\}?)?(?=[\s.]*$)")
+_FACTORIAL = re.compile(r"\b(\d{1,2})!(?!=)")
+_BASE = re.compile(r"\d_\{?(\d{1,2})\}?\W*$")
+"""The base of a number; the bracket of a point or a set."""
+_BRACKET = re.compile(r"^(?:\\left\s?)?(\(|\\\{).*(?:\)|\\\})$", re.DOTALL)
+
+
+def _fraction(found: re.Match[str]) -> str:
+    """Repeating decimals, which math-verify does not read, as a fraction."""
+    begin, once, again = f"{found[1]}{found[2]}", found[2], found[3]
+    value = Fraction(int(begin + again) - int(begin or 0), (10 ** len(again) - 1) * 10 ** len(once))
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def is_word(text: str) -> bool:

@@ -22,7 +22,7 @@ MOST_DIGITS: Final = 400
 """Of a number, and the highest power of ten."""
 
 
-MOST_READ: Final = 600
+MOST_READ: Final = 400
 """Characters of a sentence, the last ones."""
 
 
@@ -65,13 +65,11 @@ def _ascii() -> dict[int, str]:
         for code in range(0x660, 0x1FBFA)
         if unicodedata.category(chr(code)) == "Nd"
     }
-    table |= dict.fromkeys(map(ord, "−﹣－"), "-") | dict.fromkeys(map(ord, "‒–—―"), "–")
-    table |= dict.fromkeys(map(ord, "\u00a0\u2007\u2008\u2009\u200a\u202f"), "\u2009") | dict.fromkeys(
-        map(ord, "’ʼ‘"), "'"
-    )
-    table |= {ord("٫"): ".", ord("٬"): ",", ord("⁄"): "/", ord("∕"): "/", ord("×"): "*", ord("⋅"): "*", ord("·"): "*"}
+    table |= dict.fromkeys(map(ord, "−﹣－‐‑"), "-") | dict.fromkeys(map(ord, "‒–—―"), "–")
+    table |= dict.fromkeys((0xA0, *range(0x2004, 0x200B), 0x202F), "\u2009") | dict.fromkeys(map(ord, "’ʼ‘"), "'")
+    table |= {ord(sign): plain for sign, plain in zip("٫٬⁄∕×⋅·∙", ".,//****", strict=True)}
     table |= {ord(wide): narrow for wide, narrow in zip("，．％＋＄￥／＝（）：٪﹪", ",.%+$¥/=():%%", strict=True)}
-    table |= {ord(mark): f"^{digit}" for digit, mark in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+    table |= {ord(mark): f"^{digit}" for digit, mark in zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True)}
     for mark in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅐⅑⅒":
         table[ord(mark)] = " " + unicodedata.normalize("NFKC", mark).replace("⁄", "/")
     return table
@@ -79,7 +77,7 @@ def _ascii() -> dict[int, str]:
 
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname|boxed)\s{0,4}\{([^{}]*)\}")
 _FRACTION = re.compile(
-    r"\\[dtc]?frac\s{0,4}(?:\{\s{0,4}([-+]?[\d.,]+)\s{0,4}\}\s{0,4}\{\s{0,4}([\d.,]+)\s{0,4}\}|(\d)\s{0,4}(\d))"
+    r"\\[dtc]?frac\s{0,4}(?:\{\s{0,4}([-+]?[\d.,]+)\s{0,4}\}|(\d))\s{0,4}(?:\{\s{0,4}([\d.,]+)\s{0,4}\}|(\d))"
 )
 
 
@@ -87,8 +85,8 @@ def plain(text: str) -> str:
     """The text in ASCII as far as numbers go, without LaTeX."""
     if not text.isascii():
         text = text.translate(_ascii())
-        text = re.sub(r"(\^\d)\^(?=\d)", r"\1", text)  # 10¹² has two superscripts
-    if "\\" in text or "{" in text:
+        text = re.sub(r"(?<=\^[\d-])\^(?=\d)", "", text)  # 10¹² has two superscripts
+    if re.search(r"[\\{~]", text):
         text = (
             text.replace("{,}", ",").replace("\\!", "").replace("\\%", "%").replace("\\$", "$").replace("\\cdot", "*")
         )
@@ -96,13 +94,17 @@ def plain(text: str) -> str:
         text = re.sub(r"\\[,;: ]|~", "\u2009", text)
         for _ in range(2):
             text = _TEXT.sub(r" \1 ", text)
-        text = _FRACTION.sub(lambda found: f" {found[1] or found[3]}/{found[2] or found[4]} ", text)
-    return re.sub(r"(?<=\d)[*_`]{1,3}(?![\d\s(])|[*_`]{2,3}", "", text)  # bold
+        text = _FRACTION.sub(lambda found: f" {found[1] or found[2]}/{found[3] or found[4]} ", text)
+        text = re.sub(r"(?<![\^_\w}])\{([\d.,]+)\}", r"\1", text)
+    return re.sub(r"(?<=\d)[*_`]{1,3}(?![\d\s(*])|(?<!\d)[*_`]{2,3}|[*_`]{2,3}(?!\d)", "", text)  # bold
 
 
 _CURRENCY = r"(?:[$€£¥₹₩₽₺₫₪฿₱₦]|(?:US|A|C|NZ|HK)\$|USD|EUR|GBP|CHF|INR|JPY|Rs\.?|R\$)"
-_SCALES: Final = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "lakh": 5, "crore": 7}
-"""Powers of ten."""
+_SCALES: Final = {
+    **{"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12},
+    **{"lakh": 10**5, "crore": 10**7, "k": 10**3, "m": 10**6, "b": 10**9, "bn": 10**9},
+}
+"""What words and, behind a currency, letters multiply by."""
 
 
 def _whole(group: str) -> str:
@@ -110,8 +112,9 @@ def _whole(group: str) -> str:
     g = re.escape(group)
     threes = rf"\d{{1,3}}(?:{g}\d{{3}})+(?!\d)"
     indian = rf"\d{{1,2}}(?:{g}\d{{2}}(?!\d)){{1,6}}{g}\d{{3}}(?!\d)"
-    spaced = r"\d{1,3}(?:[\u2009' ]\d{3})+(?!\d)"
-    return rf"(?:{threes}|{indian}|{spaced}|\d+)"
+    spaced = r"\d{1,3}(?:[\u2009' _]\d{3})+(?!\d)"
+    dotted = r"\d{1,3}(?:\.\d{3}){2,}(?!\.?\d)"  # which can be no decimal point
+    return rf"(?:{threes}|{indian}|{spaced}|{dotted}|\d+)"
 
 
 def _token(group: str, point: str) -> re.Pattern[str]:
@@ -120,24 +123,25 @@ def _token(group: str, point: str) -> re.Pattern[str]:
     number = rf"(?:{_whole(group)}(?:{p}\d+{other})?|(?<![\w.)]){p}\d+)"
     return re.compile(
         rf"""
-        (?<![A-Za-z_\d^])
+        (?<![A-Za-z_\d^])(?<![\^_][-{{(])(?<!\^\{{-)
         (?P<bracket>\()?
-        (?:(?P<before>(?<![\w)\]%])[-–+]|(?i:\b(?:minus|negative)\s))\ ?)?
+        (?:(?P<before>(?<![\w)\]%])[-–+]|(?i:\b(?:minus|negative)\s))[ \u2009]?)?
         (?P<currency>{_CURRENCY}\s?)?
         (?P<after>[-–])?
         (?P<inner>\((?=[\d,. ]+\)))?
         (?P<number>{number})
         (?:
             [eE](?P<exponent>[-+]?\d{{1,4}})(?!\w)
-          | \s?[*x]\s?10\s?(?:\^|\*\*)\s?[{{(]?\s?(?P<ten>[-+]?\d{{1,4}})\s?[}})]?
+          | \s?[*xX]\s?10\s?(?:\^|\*\*)\s?[{{(]?\s?(?P<ten>[-+]?\d{{1,4}})\s?[}})]?
           | \s?(?:\^|\*\*)\s?[{{(]?\s?(?P<power>[-+]?\d{{1,3}})\s?[}})]?
-          | \s?/\s?(?P<below>{number})(?!\s?/)
-          | [\s\u2009]{{1,2}}(?P<over>\d{{1,9}})/(?P<under>\d{{1,9}})(?!\s?/)
+          | \s?/\s?(?P<below>{number})(?!\d|\s?/)
+          | [\s\u2009]{{1,2}}(?:and\s)?(?P<over>\d{{1,9}})/(?P<under>\d{{1,9}})(?!\d|\s?/)
         )?
         (?P<closed>\))?
         (?:
             \s?(?P<percent>%|(?i:percent\b|per\scent\b|pct\b))
-          | \s(?P<scale>(?i:{"|".join(_SCALES)}))s?\b
+          | \s(?P<scale>(?i:{"|".join(word for word in _SCALES if len(word) > 2)}))s?\b
+          | (?(currency)\s?(?P<letter>[kKmMbB]|bn)\b|(?!))
         )?
         """,
         re.VERBOSE,
@@ -193,15 +197,16 @@ def _value(token: re.Match[str], comma: bool) -> Number | None:
     if value is None:
         return None
     grouped = re.search(r"\d[,.' \u2009]\d{3}", token["number"]) is not None
-    accounting = token["inner"] or (token["bracket"] and token["closed"] and (token["currency"] or grouped))
     signs = [sign for sign in (token["before"], token["after"]) if sign and sign != "+"]
+    bracketed = token["bracket"] and token["closed"] and not signs
+    accounting = token["inner"] or (bracketed and (token["currency"] or grouped))
     if len(signs) % 2 != bool(accounting):
         value = -value
     scale = Fraction(1)
     if token["percent"]:
         scale = Fraction(1, 100)
-    elif token["scale"]:
-        scale = Fraction(10 ** _SCALES[token["scale"].lower()])
+    elif word := token["scale"] or token["letter"]:
+        scale = Fraction(_SCALES[word.lower()])
     return Number(value, scale)
 
 
@@ -209,7 +214,8 @@ def _simple(text: str, comma: bool) -> Fraction | None:
     """A number of digits and marks between them."""
     if len(text) > MOST_DIGITS:
         return None
-    point = "." if not comma or (text.count(".") == 1 and re.search(r"\.(?:\d{1,2}|\d{4,})$", text)) else ","
+    dots = text.count(".")
+    point = "." if dots < 2 and (not comma or re.search(r"\.(?:\d{1,2}|\d{4,})$", text)) else ","
     whole, _, decimals = text.partition(point)
     digits = "".join(filter(str.isdigit, whole))
     return Fraction(int(digits + decimals or "0"), 10 ** len(decimals))
@@ -221,13 +227,29 @@ _PREPOSITION = re.compile(
     re.IGNORECASE,
 )
 _JOINED = re.compile(
-    r"\s{0,3}[a-z%$€£]{0,12}\.?\s{0,3}(?:\bor\b|\band\b|\bto\b|[,/;&|–-]|\bor\s+maybe\b)\s{0,3}[-+$€£(]{0,3}",
+    r"\s{0,3}[a-z%$€£]{0,12}\.?\s{0,3}(?:\b(?:or|and|to|or\s+maybe|oder|und|bis|ou|et)\b|[,/;&|–-])\s{0,3}[-+$€£(]{0,3}",
     re.IGNORECASE,
 )
 _CONCLUSION = re.compile(
     r"\b(?:so|thus|therefore|hence|finally|altogether|in\s+total|in\s+all|then|makes|leaves|which\s+is)\b|⇒|→|=>|∴",
     re.IGNORECASE,
 )
+_REASON = re.compile(r"\b(?:because|since|when|if|where|given)\b|,\s(?:as|for|denn|weil|da|car)\b", re.IGNORECASE)
+_EXPLAINED = re.compile(r"\n\W{0,9}(?:explanation|reasoning|proof|check|verification|erklärung|note)\b", re.IGNORECASE)
+_NOT = re.compile(r"(?:(?:\b(?:not|cannot|nicht)|n['’]t)(?:\s(?:be|equal))?|≠|\\neq?)\s{0,3}[$€£]?$", re.IGNORECASE)
+_NOTED = re.compile(r"(?<=\w) \((?:[^()]{0,80}[=+*]|(?i:rounded|approx))[^()]{0,80}\)")
+"""A computation in brackets."""
+_BOTH = re.compile(r"(?:±|\\pm\b|\+/-)\s?[$€£]?\d")
+_ONES: Final = "one two three four five six seven eight nine"
+_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TEENS: Final = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_SPELLINGS: Final = {
+    "zero": 0,
+    **{word: value for value, word in enumerate(f"{_ONES} {_TEENS}".split(), 1)},
+    **{word: 10 * value for value, word in enumerate(_TENS.split(), 2)},
+}
+_SMALL: Final = rf"(?:(?:{_TENS})(?:[ -](?:{_ONES}))?|{_TEENS}|{_ONES}|zero)".replace(" ", "|").replace("[|-]", "[ -]")
+_SPELLED = re.compile(rf"\b{_SMALL}(?:[ -]hundred(?:(?: and)? {_SMALL})?)?\b", re.IGNORECASE)
 _VERB = re.compile(r"\b(?:is|are|was|were|be|has|have|gets|gives|costs|needs|pays)\b", re.IGNORECASE)
 _EQUALS = re.compile(r"[=≈]|\b(?:equals|is\s+equal\s+to)\b", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=\D)|(?<=[!?。])")
@@ -236,13 +258,27 @@ _SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=\D)|(?<=[!?。])")
 def number(text: str, comma: bool = False) -> Number | None:
     """The number that a place of an answer gives: the only one, or the one that its last sentence with numbers ends
     at. None without one, and where several differ and nothing says which of them it is."""
-    for line in reversed(plain(text).splitlines()):
+    said = plain(text)
+    if not re.search(r"\d", said) and (len(said.split()) < 3 or set(map(str.lower, _SPELLED.findall(said))) != {"one"}):
+        said = _SPELLED.sub(_digits, said)  # a lone "one" may mean anybody
+    if re.search(r"\d", before := _EXPLAINED.split(said, maxsplit=1)[0]):
+        said = before
+    for line in reversed(said.splitlines()):
         if re.search(r"\d", line):
             for sentence in reversed(_SENTENCE.split(line)):
-                last = _end(sentence)
-                if found := numbers_in(last, comma):
-                    return _chosen(last, found)
+                last = _NOTED.sub(" ", _end(sentence))
+                found = [one for one in numbers_in(last, comma) if not _NOT.search(last[: one.start])]
+                if found:
+                    return None if _BOTH.search(last) else _chosen(last, found)
     return None
+
+
+def _digits(found: re.Match[str]) -> str:
+    """A number in words, as digits."""
+    total = 0
+    for word in re.findall(r"[a-z]+", found[0].lower()):
+        total = 100 * total if word == "hundred" else total + _SPELLINGS.get(word, 0)
+    return str(total)
 
 
 def last_number(text: str) -> str | None:
@@ -271,8 +307,18 @@ def _chosen(text: str, found: list[Found]) -> Number | None:
     """The one of several numbers in a sentence that is its answer."""
     if _alike(found):
         return found[0].number
+    reason = _REASON.search(text)
+    if reason and not _CONCLUSION.search(text, reason.end()):
+        before = [one for one in found if one.end <= reason.start()]
+        if before and len(before) < len(found):
+            return _chosen(text[: reason.start()], before)
+    parallel = not (reason and reason.start() < 3) and not _is_chain(text, found)
     for turn in (_CONCLUSION, _EQUALS, _VERB):
-        ends = [mark.end() for mark in turn.finditer(text)]
+        marks = list(turn.finditer(text))
+        ends = [mark.end() for mark in marks]
+        again = [mark for mark in marks[:-1] if mark[0] == marks[-1][0] and mark.end() < found[0].start]
+        if turn is _VERB and parallel and again:
+            break  # Anna has 5 and Ben has 6
         if ends and (turn is not _EQUALS or _is_chain(text, found)):
             behind = [one for one in found if one.start >= ends[-1]]
             if behind:
@@ -292,4 +338,4 @@ def _alike(found: list[Found]) -> bool:
 def _is_chain(text: str, found: list[Found]) -> bool:
     """Whether a sentence is one computation: no "or", "and", comma or semicolon stands between its equations."""
     first, last = found[0].end, found[-1].start
-    return re.search(r"\bor\b|\band\b|[,;]\s", text[first:last]) is None
+    return re.search(r"\b(?:or|and|oder|und|ou|et)\b|[,;]\s", text[first:last]) is None

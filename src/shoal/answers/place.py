@@ -26,15 +26,25 @@ _BRACE = re.compile(r"\\?[{}]")
 _TAGS = re.compile(r"<(/?)(?:answer|final_answer|final)>", re.IGNORECASE)
 _STATEMENT = re.compile(
     r"""
-    (?: \b(?:answer|ans|result|solution|antwort|r[ée]ponse|respuesta|risposta)\b (?:\s{1,3}to\ [^.:\n=]{1,80}?)?
-        [*_`"')\]]{0,4}
-        (?: \s{0,3} [:：=] | \s[-–—](?=\s) | \s{1,3} (?:is|are|was|(?:must|should|would|will)\ be|ist|est|es)\b )
+    (?: \b(?:answer|ans|result|solution|antwort|lösung|r[ée]ponse|respuesta|risposta)\b
+        (?:\s{1,3}to\ [^.:\n=]{1,80}?|\s(?:correct[ae]|lautet))? [*_`"')\]]{0,4}
+        (?: \s{0,3} [:：=→] | \s(?:--|[-–—])(?=\s)
+          | \s{1,3} (?:is|are|was|(?:must|should|would|will)\ be|ist|est|es)\b (?:\s(?:clearly|therefore)\b)? )
       | (?:^|\n)\s{0,4}\#{4}(?=\s)
-      | 答案(?:是|为|：|:)
-    ) [ \t]{0,4} [:：=]? [ \t*_`]{0,8}
+      | 答案(?:[是为选：:])
+    ) [ \t]{0,4} [:：=]? [ \t]{0,8} (?:[*_`]{1,3}(?=\s))?
+    (?!\s{0,9}(?:not|nicht)\b(?!.{0,60}\b(?:but|sondern)\b))
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_SHORT = re.compile(
+    r"([-+−–$€£*_`(]{0,4}\d[\d,.]{0,40}[%)*_`$]{0,4}(?:\s[a-z]{1,20}){0,3})\.\s(?!.{0,200}\b(?i:wait|sorry|wrong)\b)"
+)
+"""A sentence of a number and its unit."""
+_NEXT = re.compile(r"\n\s{0,4}[#*]{0,4}\s?(?:question|problem|exercise|q)\b[ \t#\d]{0,6}\*{0,2}[:：]", re.IGNORECASE)
+"""A question behind the answer, and what a model says to it."""
+_AND = re.compile(r"[\s$.)\]\\]{0,9}(?:[,;&]|\b(?:and|or|und|oder|et|ou)\b){1,2}[\s$(\[\\]{0,9}")
+"""Between the parts of one answer."""
 _PAIRS = [(mark, mark) for mark in ("**", "__", "```", "$$", "*", "_", "`", '"', "'", "$")]
 """What may stand around an answer, the longer first."""
 _PAIRS += [(r"\(", r"\)"), (r"\[", r"\]"), ("“", "”"), ("„", "“"), ("‘", "’"), ("«", "»"), ("「", "」")]
@@ -60,10 +70,14 @@ def place(text: str) -> Place | None:
     said = clipped(spoken(text)).strip()
     if not said:
         return None
-    for how, found in (("tag", tagged(said)), ("box", boxed(said)), ("statement", _stated(said))):
-        if found:
-            inner = place(found) if how == "tag" else None  # a tag may hold a box or a sentence
-            return Place(inner.text if inner else found, how)
+    first = _NEXT.split(said, maxsplit=1)[0]
+    for part in dict.fromkeys((first, said)):
+        for how, found in (("tag", tagged(part)), ("box", boxed(part)), ("statement", _stated(part))):
+            if found:
+                inner = place(found) if how == "tag" else None  # a tag may hold a box or a sentence
+                return Place(inner.text if inner else found, how)
+        if part is not said and len(part.split()) == 1 and re.fullmatch(r"\S*\d\S*|\W*\w\W*", part.strip()):
+            return Place(part.strip(), "whole")
     return Place(said, "whole")
 
 
@@ -95,24 +109,28 @@ def clipped(text: str) -> str:
 def tagged(text: str, closed: bool = False) -> str | None:
     """What stands in the last pair of answer tags that is not empty. Unless it must be `closed`, where no pair has
     anything: what stands behind the last opening tag."""
-    opened, found, start = False, None, 0
+    opened, found, start = not closed, None, 0  # the question may have opened it
     for mark in _TAGS.finditer(text):
         if not mark[1]:
             opened, start = True, mark.end()
         elif opened:
             found, opened = text[start : mark.start()].strip() or found or "", False
-    return found or (text[start:].strip() if opened and not closed else found)
+    return found or (text[start:].strip() if opened and start and not closed else found)
 
 
 def boxed(text: str) -> str | None:
-    """The content of the last box that is not empty, with the braces in it in pairs."""
-    found = boxes(text)
-    return next(filter(None, reversed(found)), "" if found else None)
+    """The content of the last box that is not empty, with the braces in it in pairs; of several with "," or "and"
+    between them, all."""
+    found, last = None, 0
+    for content, start, end in boxes(text):
+        more = found and content and content != found and _AND.fullmatch(text, last, start)
+        found, last = f"{found}, {content}" if more else content or found or "", end
+    return found
 
 
-def boxes(text: str) -> list[str]:
-    """The contents of all boxes that are not within another one."""
-    found: list[str] = []
+def boxes(text: str) -> list[tuple[str, int, int]]:
+    """The contents of all boxes that are not within another one, and where they begin and end."""
+    found: list[tuple[str, int, int]] = []
     end = 0
     for box in _BOX.finditer(text):
         if box.start() < end:
@@ -121,8 +139,8 @@ def boxes(text: str) -> list[str]:
         for brace in _BRACE.finditer(text, box.end()):
             depth += {"{": 1, "}": -1}.get(brace[0], 0)
             if not depth:
-                found.append(text[box.end() : brace.start()].strip())
                 end = brace.end()
+                found.append((text[box.end() : brace.start()].strip(), box.start(), end))
                 break
         else:
             break
@@ -135,6 +153,11 @@ def _stated(text: str) -> str | None:
     for statement in _STATEMENT.finditer(text):
         rest = text[statement.end() :].lstrip()[:READ]
         line = rest.partition("\n")[0].strip()
+        if line.endswith("}") and "{" not in line:  # of an object in JSON
+            line = line[:-1].strip()
+        for mark in ("**", "*", "`"):  # which begins before the statement
+            line = line.removesuffix(mark) if line.count(mark) == 1 else line
+        line = short[1] if (short := _SHORT.match(line)) else line
         found = line if re.search(r"\w", line) else found
     return found
 

@@ -17,7 +17,7 @@ from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
 """The core's own kinds."""
-SCORES_VERSION: Final = 3
+SCORES_VERSION: Final = 4
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
 
 
@@ -37,7 +37,7 @@ def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = 
             found = number(where.text, comma) if where else None
             return float(found is not None and wanted is not None and same(found, wanted))
         case "choice":
-            label = _label(right)
+            label = right if right in (options or ()) else _label(right)
             return float(label != "" and choice(said, options or labels_like(label)) == label)
         case "math":
             return float(equal(right, said))
@@ -87,7 +87,7 @@ def _texts(said: str) -> list[str]:
 
 
 def _same_text(kind: str, said: str, right: str) -> bool:
-    one, other = canonical(said), canonical(right)
+    one, other = (canonical(text.replace("’", "'")) for text in (said, right))
     if kind == "text":
-        one, other = one.casefold(), other.casefold()
+        one, other = (re.sub(r"^(?:the|an?)\s(?=\S)", "", bare(text).casefold()) for text in (one, other))
     return one == other or bare(one) == bare(other) != ""

@@ -141,15 +141,18 @@ def program_of(problem: Problem, said: str) -> str:
     otherwise its last block, or all of it. Raises `Failed` for an empty one."""
     asked = {problem.entry} if problem.entry else _defines(problem.solution)
     said = spoken(said)
-    blocks = [(block[1].strip().lower(), textwrap.dedent(block[2])) for block in _BLOCK.finditer(said)]
+    blocks = [(block[2].strip().lower(), textwrap.dedent(block[3])) for block in _BLOCK.finditer(said)]
     programs = [code for language, code in blocks if language in LANGUAGES] or [code for _, code in blocks]
+    if not blocks and (said.startswith("[") or _parsed(said) is None):  # [BEGIN], [PYTHON], or prose
+        programs = [one[0] for one in _BARE.finditer(said) if asked & _defines(one[0])]
     code = next((one for one in reversed(programs) if asked & _defines(one)), programs[-1] if programs else said)
     if not code.strip():
         raise Failed("no program")
     if not problem.entry or problem.entry in _defines(code):
         return f"{_closed(problem.before)}\n{code}"
-    body = code if code[0].isspace() or blocks else f"    {code}"  # an answer loses the space around it
-    return f"{problem.before.rstrip()}\n{body}"
+    if not code[0].isspace():  # an answer loses the space around it, a block that of all its lines
+        code = textwrap.indent(code, "    ") if blocks else f"    {code}"
+    return f"{problem.before.rstrip()}\n{code}"
 
 
 def _defines(code: str) -> set[str]:
@@ -186,7 +189,15 @@ def _texts(row: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-_BLOCK: Final = re.compile(r"^[ \t]{0,32}```([^\n`]{0,32})\n(.*?)(?:\n[ \t]{0,32}```|\Z)", re.DOTALL | re.MULTILINE)
+_BLOCK: Final = re.compile(
+    r"^[ \t]{0,32}(`{3,9}|~{3,9})([^\n`]{0,32})\n(.*?)(?:\n[ \t]{0,32}\1|\Z)", re.DOTALL | re.MULTILINE
+)
 """What stands between marks of code; the last one may be missing."""
+_BARE: Final = re.compile(
+    r"^(?:(?:async )?def |class |import |from \S+ import |@).*(?:\n(?:$|[ \t)\]}#@].*|\w[\w.]*\s?[=(\[+].*"
+    r"|(?:async|def|class|import|from|if|elif|else|for|while|with|try|except|finally|assert)\b.*))*",
+    re.MULTILINE,
+)
+"""A program in a text without marks of code."""
 _DEFINED: Final = re.compile(r"^(?:(?:async )?def|class)[ \t]+(\w+)|^(\w+)[ \t]*=", re.MULTILINE)
 _decoder = msgspec.json.Decoder(Problem)  # made now: within the guard no annotation can be evaluated
