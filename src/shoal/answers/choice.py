@@ -62,6 +62,9 @@ def _plain(text: str) -> str:
     return _MARKS.sub(lambda mark: " " if mark[0].startswith("\\") else "", text.translate(_WIDE)).strip()
 
 
+_NOT = re.compile(r"\b(?:not|nicht|never)\b|n['’]t\b")
+
+
 class _Patterns:
     """What the ways of choosing one of some labels look like."""
 
@@ -108,10 +111,10 @@ class _Patterns:
         self.mention = re.compile(rf"(?i:option|choice|answer)\s{{1,2}}{strong}{wrong}|\(({upper})\){wrong}")
         self.other = re.compile(rf"(?i:\b(?:not|nicht)\s{option}){strong}\s?,?\s(?i:but|sondern)\s")
         """What is not chosen."""
-        marks = [rf"[(\[]?{re.escape(one)}[).:\]]\s" for one in labels[labels[0] == "0" :][:3]]
+        marks = [rf"[(\[]?{re.escape(one)}[).:\]]\s" for one in labels[labels[:1] == ("0",) :][:3]]
         more = rf"(?:\n[ \t]*[(\[]?{upper}[).:\]]\s[^\n]*)*"
         between = rf"(?:(?!\s{marks[0]})[^\n]){{1,300}}?\s"
-        self.listed = re.compile(rf"(?:^|(?<=\s)){between.join(marks)}[^\n]*{more}")
+        self.listed = re.compile(rf"(?:^|(?<=\s)){between.join(marks)}[^\n]*{more}" if len(marks) > 1 else "(?!)")
         """The options themselves, said again."""
 
 
@@ -151,10 +154,9 @@ def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
         return _letter(last) if first is None or _letter(first) == _letter(last) else ""
     if mentioned := set(map(_letter, patterns.mention.finditer(said))):
         return mentioned.pop() if len(mentioned) == 1 else ""
-    line = f" {_folded(said.rpartition(NEW_LINE)[2])} "
-    if re.search(r"\b(?:not|nicht|never)\b|n['’]t\b", line):
-        return ""
-    named = {label for label, text in texts.items() if text and f" {_folded(text)} " in re.sub(r"[.,;:!?()]", "", line)}
+    line = re.sub(r"[.,;:!?()]", "", f" {_folded(said.rpartition(NEW_LINE)[2])} ")
+    places = {label: line.find(f" {_folded(text)} ") for label, text in texts.items() if text}
+    named = {label for label, start in places.items() if start >= 0 and not _NOT.search(line[:start])}
     return named.pop() if len(named) == 1 else ""
 
 
