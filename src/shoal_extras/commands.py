@@ -2,7 +2,7 @@
 
 from shoal.cli.command import Command
 
-VALIDATE = Command("shoal_extras.validate", "check that right answers are right, before you train")
+VALIDATE = Command("shoal_extras.validation.command", "check that right answers are right, before you train")
 EXPORT = Command(
     "shoal_extras.export.command", "take a model away: a folder, GGUF or the Hugging Face Hub, with a card"
 )

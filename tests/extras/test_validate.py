@@ -1,16 +1,56 @@
-"""`shoal validate`: right answers must be right."""
+"""`shoal validate`: what data are taken for, and what right and wrong answers get."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from data_files import SUMS, write
+from data_files import SUMS, Rows, write
 
 from shoal.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
+
+REWARDS = """
+def exact(completions, answer, **kwargs):
+    return [3.0 if text.strip().strip("*.") == right else -1.0 for text, right in zip(completions, answer)]
+
+def short(completions, **kwargs):
+    return [-len(text) for text in completions]
+
+def broken(completions, **kwargs):
+    raise KeyError("no such thing")
+
+def partly(completions, **kwargs):
+    return [None if text == "Yes." else float("nan") if text == "42" else 1.0 for text in completions]
+"""
+TASKS = """
+from shoal import Message, Question, QuestionId
+
+class Numbers:
+    version = config = "1"
+
+    def __init__(self, name, score):
+        self.name, self.scores = name, score
+
+    def question(self, seed, index):
+        asked = (Message("user", f"Say {seed % 1000}."),)
+        return Question(QuestionId(self.name, self.version, self.config, seed, index), asked)
+
+    def answer(self, question):
+        return str(question.seed % 1000)
+
+    def score(self, question, answers):
+        return [self.scores(answer, self.answer(question)) for answer in answers]
+
+def generous() -> Numbers:
+    return Numbers("generous", lambda said, right: float(right in said or not said))
+
+def stern() -> Numbers:
+    return Numbers("stern", lambda said, right: float(said == right and len(right) < 3))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -19,35 +59,154 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def validated(capsys: Capture, *words: str, code: int = 0) -> dict[str, Any]:
+    """What `shoal validate --json` says of the one task."""
+    assert main(["validate", *words, "--json"]) == code
+    [found] = json.loads(capsys.readouterr().out).values()
+    assert isinstance(found, dict)
+    return found
+
+
 def test_a_data_set_whose_answers_are_right(tmp_path: Path, capsys: Capture) -> None:
     path = write(tmp_path / "sums.jsonl", SUMS)
-    assert main(["validate", "--data", str(path), "--questions", "100", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["sums"]
+    found = validated(capsys, "--data", str(path), "--questions", "100")
     assert (found["questions"], found["gold"], found["wrong"]) == (found["answered"], 1.0, [])
     assert found["constant"] == pytest.approx(0.1, abs=0.03), "10 of 100 sums are 9"
     assert found["constant_answer"] == "9"
     assert 0 < found["others"] < 0.2
+    assert len(found["rows"]) == 10
+    assert found["rows"][0] == {"question": "0 + 0 =", "answer": "0", "read": "0", "kind": "number"}
+    assert (found["notes"], found["faults"]) == ([], [])
 
 
-def test_answers_that_are_not_right_are_shown_and_the_exit_code_says_so(tmp_path: Path, capsys: Capture) -> None:
+CAPITALS = {
+    "France": "Paris",
+    "Italy": "Rome",
+    "Spain": "Madrid",
+    "Cuba": "Havana",
+    "Peru": "Lima",
+    "Chad": "N'Djamena",
+}
+QUIZ: Rows = [
+    {"question": f"What is the capital of {country}?", "choices": sorted(CAPITALS.values()), "answer": index}
+    for country, city in CAPITALS.items()
+    for index in [sorted(CAPITALS.values()).index(city)]
+]
+HALVES: Rows = [{"q": f"{n} in half?", "a": f"{n / 2:.1f}".replace(".", ",")} for n in range(20)]
+FORMULAS: Rows = [{"problem": f"Halve {n}x + 1.", "answer": f"\\frac{{{n}x + 1}}{{2}}"} for n in range(3, 9)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "scored", "forms"),
+    [
+        (SUMS, "", "number: 100 of 100", {"with a unit", "off by one", "other sign", "in a sentence"}),
+        (HALVES, ",decimal=comma", "number: 20 of 20", {"off by one"}),
+        (QUIZ, "", "choice", {"with its text", "two answers", "the question"}),
+        ([{"q": f"Capital of {a}?", "a": b} for a, b in CAPITALS.items()], "", "text: 6 of 6", {"two answers", "bold"}),
+        (FORMULAS, ",score=math", "math: as you say", {"boxed", "in a sentence", "another answer"}),
+    ],
+)
+def test_usual_forms_of_right_answers_get_1_and_of_wrong_ones_0(
+    tmp_path: Path, capsys: Capture, rows: Rows, more: str, scored: str, forms: set[str]
+) -> None:
+    if "math" in more:
+        pytest.importorskip("math_verify")
+    path = write(tmp_path / "rows.jsonl", rows)
+    found = validated(capsys, "--data", f"{path}{more}")
+    assert found["about"]["scored"].startswith(scored)
+    assert forms <= found["forms"].keys()
+    off = {name: form for name, form in found["forms"].items() if form["mean"] != form["expected"]}
+    assert not off
+    assert all(form["certain"] for form in found["forms"].values())
+
+
+def test_programs_are_tried_in_blocks(tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("pydantic_monty")
+    rows = [
+        {
+            "text": f"Write add{n}(x).",
+            "code": f"def add{n}(x):\n    return x + {n}",
+            "test_list": [f"assert add{n}(2) == {n + 2}"],
+        }
+        for n in range(4)
+    ]
+    found = validated(capsys, "--data", str(write(tmp_path / "code.jsonl", rows)))
+    assert found["about"]["scored"] == "code: by these columns"
+    assert {"without a block", "in a text", "behind thoughts", "nothing"} <= found["forms"].keys()
+    assert all(form["mean"] == form["expected"] for form in found["forms"].values())
+
+
+def test_a_row_of_another_kind_is_named_also_where_the_kind_was_said(tmp_path: Path, capsys: Capture) -> None:
     rows = [*SUMS[:20], {"prompt": "What is it?", "answer": "nobody knows"}]
     path = write(tmp_path / "sums.jsonl", rows)
-    assert main(["validate", "--data", f"{path},score=number"]) == 1
+    for data in (str(path), f"{path},score=number"):
+        assert main(["validate", "--data", data]) == 0
+        assert "1 of another kind: row 21 of sums.jsonl: 'nobody knows'" in capsys.readouterr().out
+
+
+def test_what_was_taken_for_what_and_what_to_say_if_it_is_wrong(tmp_path: Path, capsys: Capture) -> None:
+    rows = [{"frage": f"{a} + {a}?", "loesung": str(2 * a)} for a in range(30)]
+    rows += [rows[3], {"frage": "4 + 4?", "loesung": "9"}, {"frage": "", "loesung": "1"}]
+    path = write(tmp_path / "doubles.csv", rows)
+    assert main(["validate", "--data", str(path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "taken for question 'frage', right answer 'loesung'" in out
+    assert f"--data '{path},prompt=COLUMN,answer=COLUMN,score=KIND' (columns: loesung)" in out
+    assert "1 repeat an earlier one" in out
+    assert "2 contradict: rows 6, 33 ask the same and have different right answers" in out
+    assert "3 rows left out: row 34 of doubles.csv has no 'frage'" in out
+
+
+def test_scorers_that_are_wrong_are_named_and_the_exit_code_says_so(tmp_path: Path, capsys: Capture) -> None:
+    Path("own_tasks.py").write_text(TASKS)
+    found = validated(capsys, "--task", "own_tasks:generous", "--questions", "20", code=1)
+    assert [said.split(", such")[0] for said in found["faults"]] == [
+        "a wrong form earns 1: nothing",
+        "a wrong form earns 1: the question",
+    ]
+    assert found["forms"]["two answers"]["mean"] == 1
+    assert not found["forms"]["two answers"]["certain"], "another task may allow it"
+    assert main(["validate", "--task", "own_tasks:stern", "--questions", "20"]) == 1
     out = capsys.readouterr().out
-    assert "20 of 21" in out
-    assert "the right answer 'nobody knows' gets 0: What is it?" in out
+    assert "right answers do not get 1" in out
+    assert "gets 0: Say " in out
+
+
+def test_reward_functions_are_called_with_the_same_answers(tmp_path: Path, capsys: Capture) -> None:
+    Path("own_rewards.py").write_text(REWARDS)
+    path = str(write(tmp_path / "sums.jsonl", SUMS[:30]))
+    found = validated(capsys, "--data", path, "--reward", "own_rewards:exact")
+    about = found["rewards"]["own_rewards:exact"]
+    assert (about["least"], about["most"], about["none"], about["failed"]) == (-1, 3, 0, 0)
+    assert about["ms"] > 0
+    assert found["forms"]["bold"]["rewards"] == {"own_rewards:exact": 3}
+    assert found["forms"]["other sign"]["rewards"] == {"own_rewards:exact": -1}
+    words = ["--reward", "own_rewards:short", "--reward", "own_rewards:broken"]
+    short, broken = validated(capsys, "--data", path, *words, code=1)["faults"]
+    assert short.startswith("own_rewards:short gives right answers no more than wrong ones: -1")
+    assert broken.startswith("own_rewards:broken fails on all answers: function 'own_rewards:broken': KeyError")
+
+
+def test_prompts_without_answers(tmp_path: Path, capsys: Capture) -> None:
+    Path("own_rewards.py").write_text(REWARDS)
+    path = str(write(tmp_path / "p.jsonl", [{"prompt": f"Say {n}"} for n in range(9)]))
+    assert main(["validate", "--data", path]) == 0
+    assert "no right answers are known of: p" in capsys.readouterr().out
+    found = validated(capsys, "--data", path, "--reward", "own_rewards:partly")
+    about = found["rewards"]["own_rewards:partly"]
+    assert (about["answers"], about["none"], about["failed"]) == (36, 9, 9)
+    assert "it returned nan" in about["trouble"]
 
 
 def test_any_task_and_suite(capsys: Capture) -> None:
     assert main(["validate", "--suite", "tagged", "--only", "chain_sum", "--questions", "20"]) == 0
     assert "20 of 20" in capsys.readouterr().out
     assert main(["validate", "--task", "larger", "--questions", "20", "--answer", "boxed"]) == 0
-
-
-def test_prompts_without_answers(tmp_path: Path, capsys: Capture) -> None:
-    path = write(tmp_path / "p.jsonl", [{"prompt": f"Say {n}"} for n in range(9)])
-    assert main(["validate", "--data", str(path)]) == 0
-    assert "no right answers are known of: p" in capsys.readouterr().out
+    assert main(["validate", "--task", "larger", "--questions", "20", "--answer", "It is (.+)"]) == 1
+    capsys.readouterr()
+    assert main(["validate", "--task", "larger", "--questions", "20", "--answer", "Answer: (.+)"]) == 0
+    assert main(["validate", "--suite", "pond", "--questions", "5"]) == 0
+    assert "spell_backward: right answers get 1 (bare, behind thoughts); 0 (boxed," in capsys.readouterr().out
 
 
 def test_mistakes(capsys: Capture) -> None:

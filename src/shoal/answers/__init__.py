@@ -6,6 +6,6 @@
 One reader serves every data set. Strangers write the completions: reading takes linear time and is bounded in size.
 """
 
-from shoal.answers.scores import SCORES, SCORES_VERSION, fits, kind_of, score
+from shoal.answers.scores import SCORES, SCORES_VERSION, fits, kind_of, read, score
 
-__all__ = ["SCORES", "SCORES_VERSION", "fits", "kind_of", "score"]
+__all__ = ["SCORES", "SCORES_VERSION", "fits", "kind_of", "read", "score"]

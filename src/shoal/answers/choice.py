@@ -154,7 +154,10 @@ def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
         return _letter(last) if first is None or _letter(first) == _letter(last) else ""
     if mentioned := set(map(_letter, patterns.mention.finditer(said))):
         return mentioned.pop() if len(mentioned) == 1 else ""
-    line = re.sub(r"[.,;:!?()]", "", f" {_folded(said.rpartition(NEW_LINE)[2])} ")
+    last_line = said.rpartition(NEW_LINE)[2]
+    if _OPTION.match(last_line) and len(options_in(said)) > 1:  # the options as they were asked
+        return ""
+    line = re.sub(r"[.,;:!?()]", "", f" {_folded(last_line)} ")
     places = {label: line.find(f" {_folded(text)} ") for label, text in texts.items() if text}
     named = {label for label, start in places.items() if start >= 0 and not _NOT.search(line[:start])}
     return named.pop() if len(named) == 1 else ""

@@ -44,6 +44,17 @@ def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = 
     raise ValueError(kind)
 
 
+def read(kind: str, said: str, right: str, options: Mapping[str, str] | None = None, comma: bool = False) -> str:
+    """What a scorer of this kind takes for the answer, for people; empty if it finds none. The rest as in `score`."""
+    where = place(said)
+    if where is None:
+        return ""
+    if kind == "number":
+        found = number(where.text, comma)
+        return "" if found is None else str(found)
+    return choice(said, options or labels_like(_label(right))) if kind == "choice" else bare(where.text)
+
+
 def kind_of(right: str, comma: bool = False) -> str:
     """The kind of scoring that fits a right answer: number, also with a unit behind it; choice for a single capital
     letter; otherwise text."""

@@ -66,8 +66,13 @@ def live_in_pool(node: Node) -> int:
     return sum(scored.may_teach for scored in node.pool.candidates())
 
 
-def rollout_rows(result: RoundResult, right: Callable[[QuestionId], str | None]) -> list[dict[str, Any]]:
-    """A row for each of a node's own completions, with its reward. `right`: gives a right answer, or None."""
+def rollout_rows(
+    result: RoundResult,
+    right: Callable[[QuestionId], str | None],
+    read: Callable[[QuestionId, str], str | None] = lambda question, text: None,
+) -> list[dict[str, Any]]:
+    """A row for each of a node's own completions, with its reward. `right`: gives a right answer, or None. `read`: says
+    what was taken for the answer in a completion, or None."""
     known = {scored.question.id: right(scored.question.id) for scored in result.local}
     return [
         {
@@ -84,6 +89,7 @@ def rollout_rows(result: RoundResult, right: Callable[[QuestionId], str | None])
             "live": scored.live,
             "answer": known[scored.question.id],
             "conversation": conversation(completion),
+            "read": read(scored.question.id, completion.text),
         }
         for scored in result.local
         for completion, reward in zip(scored.rollout.completions, scored.rewards, strict=True)

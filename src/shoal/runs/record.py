@@ -11,8 +11,11 @@ from shoal.runs.metrics import learned_rows, live_in_pool, rollout_rows
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 from shoal.runs.trackers import Tracker, close
 from shoal.runs.watcher import Watcher
+from shoal.untrusted import printable
 
 SKIPPED = "learner/skipped_steps"
+READINGS, QUOTED = 3, 60
+"""Completions of the first round that are shown with what was read of them, and characters of each."""
 
 
 class Record:
@@ -35,10 +38,13 @@ class Record:
             self._skipped = f"steps were skipped, since a loss or a gradient was not finite: {', '.join(skipped)}"
         if self.folder is not None:
             self.folder.log(rows)
-            rollouts = [rollout_rows(result, self.nodes.tasks.answer) for result in results]
+            tasks = self.nodes.tasks
+            rollouts = [rollout_rows(result, tasks.answer, tasks.reading) for result in results]
             self.folder.save(ROLLOUTS, round, [row for rows in rollouts for row in rows])
             if firsts := [rows[0] for rows in rollouts if rows]:
                 self.watch.example(firsts[round % len(firsts)])  # the nodes by turns, whatever its reward is
+            for line in readings([row for rows in rollouts for row in rows]) if round == 1 else ():
+                self.watch.say(line)
             learned = [row for pair in zip(self.nodes, results, strict=False) for row in learned_rows(*pair)]
             self.folder.save(LEARNED, round, learned)
             if member and member.place and member.reporter:
@@ -116,3 +122,17 @@ class Record:
         if short and (len(pairs) > 1 or member):
             notes.append(f"fewer than J = {max(short)} rollouts of others this round: no more live ones had come")
         self.watch.note("; ".join(notes))
+
+
+def readings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was read as the answer in a few completions, first one of each reward: `"... so 14." -> 14 as number -> 1`.
+    Empty where tasks read all of a completion."""
+    known = {(row["completion"], row["reward"]): row for row in reversed(rows) if row["read"] is not None}
+    firsts = {reward: row for (_, reward), row in known.items()}
+    shown = [*firsts.values(), *(row for row in known.values() if row not in firsts.values())][:READINGS]
+    lines: list[str] = []
+    for row in shown:
+        said = " ".join(printable(row["completion"]).split())
+        tail = said if len(said) <= QUOTED else f"… {said[-QUOTED:]}"
+        lines.append(f'{"" if lines else "read":15}"{tail}" -> {row["read"]} -> {row["reward"]:g}')
+    return lines

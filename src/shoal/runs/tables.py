@@ -48,10 +48,12 @@ def _columns(text: str) -> pa.Schema:
 
 SCHEMA = _columns(
     "round:int64 node:string task:string version:string config:string seed:int64 index:int64 question:string "
-    "completion:string finish_reason:string reward:double live:bool answer:string conversation:string"
+    "completion:string finish_reason:string reward:double live:bool answer:string conversation:string "
+    "read:string"
 )
 """The columns of the rollouts: a row for each completion. `answer`: a right one, null where the task names none.
-`conversation`: where an environment answered back, a list of [turn, observation] in JSON; else null."""
+`conversation`: where an environment answered back, a list of [turn, observation] in JSON; else null. `read`: what was
+taken for the answer (`Tasks.reading`), or null."""
 LEARNED_SCHEMA = _columns(
     "round:int64 node:string maker:string made:int64 slot:int64 task:string config:string seed:int64 index:int64 "
     "live:bool mean_reward:double foreign:bool gradient_share:double gated_share:double"
@@ -64,7 +66,7 @@ TRANSCRIPT_SCHEMA = _columns(
 )
 """The columns of the transcripts: a row for each kept question in each evaluation (`runs.transcripts`). `identity`: the
 version of its task, its seed and its index. `conversation`: as in the rollouts."""
-LATER = frozenset({"answer", "conversation", "identity"})
+LATER = frozenset({"answer", "conversation", "identity", "read"})
 """Columns that tables of older runs do not have, and that rows may leave out."""
 TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA, TRANSCRIPTS: TRANSCRIPT_SCHEMA}
 

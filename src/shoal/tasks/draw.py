@@ -18,14 +18,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from shoal.config.answer_form import extract, is_pattern
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError, in_brief
 from shoal.protocols import TaskSource
 from shoal.rollout import Message, Question, QuestionId, hash_of, seed_of
 from shoal.tasks.create import create_levels, worked_examples
+from shoal.tasks.data.task import DataTask
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import MAX_INDEX, Failed, Task, Trouble, right_answer
+from shoal.untrusted import printable
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
@@ -33,6 +36,9 @@ HELD_OUT = 0.2
 SAME, TRIED = 4, 32
 """Conversations with an environment that are begun to find out whether its first words are always the same, and at most
 to find some on both sides: of many words one time in a thousand none would be held out."""
+
+READ = 100
+"""Characters of what was read in a completion."""
 
 FAILURES = 64
 """The first questions of a task: if all of them fail, its error is raised."""
@@ -189,6 +195,19 @@ class Tasks:
         """A right answer to a question of these tasks; None where its task names none."""
         task, _ = self.lookup(identity)
         return right_answer(task, identity)
+
+    def reading(self, identity: QuestionId, text: str) -> str | None:
+        """What is taken for the answer in a completion, for people: "14 as number", or "no number". None where the
+        task reads all of it, or a pattern finds it."""
+        task, spec = self.lookup(identity)
+        if is_pattern(spec.answer):
+            return None
+        said = extract(text, spec.answer) or ""
+        own = task.read(identity, said) if isinstance(task, DataTask) else None
+        value, kind = own or (said, spec.answer)
+        if not own and kind == "whole":
+            return None
+        return f"{printable(value, READ)} as {kind}" if value else f"no {kind}"
 
     def refuse_environments(self, who: str) -> None:
         """Raises `UserError` if a task answers back, which `who` cannot do."""

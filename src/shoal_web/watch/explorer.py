@@ -98,7 +98,7 @@ class Explorer:
         same = " AND ".join(f'"{name}" = ${name}' for name in KEY)
         completions = self._tables.rows(
             f"SELECT part, row, left(completion, {WHOLE}) AS completion, length(completion) AS length, "
-            f"{_cut('finish_reason')}, reward, {HELD} "
+            f'{_cut("finish_reason")}, reward, left("read", {NAME}) AS "read", {HELD} '
             f"FROM {rows} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
             key,
         )

@@ -14,7 +14,7 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import Completion, Question
 from shoal.tasks import create_task
 from shoal_extras.probe.probe import WAYS, Found, probe, recommend, ways_for
-from shoal_extras.validate import validate
+from shoal_extras.validation import validate
 
 HALF_MADE = """
 import shoal

@@ -16,7 +16,7 @@ from shoal.errors import UserError
 from shoal.runs.choices import check_data, data_lines
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal_extras.validate import validate
+from shoal_extras.validation import validate
 
 names = (f"sums_{number}" for number in itertools.count())
 

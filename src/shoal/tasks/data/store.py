@@ -28,7 +28,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from shoal.answers import SCORES, SCORES_VERSION, kind_of
+from shoal.answers import SCORES, SCORES_VERSION, fits, kind_of
 from shoal.config.caches import alone, cache_folder
 from shoal.errors import UserError
 from shoal.rollout import canonical, hash_of
@@ -83,7 +83,8 @@ class Info(msgspec.Struct, frozen=True):
     comma: bool
     """Whether a comma stands before decimals."""
     odd: list[str]
-    """Rows whose right answer is of another kind than most, where few are: the first ones, for people."""
+    """Rows whose right answer is not of the kind that was asked for, or of another one than most: the first ones, for
+    people."""
     odd_count: int
     duplicates: int
     """Rows that ask the same as an earlier row and have the same right answer."""
@@ -233,7 +234,7 @@ _decoder = msgspec.msgpack.Decoder(Row)
 def prepared(spec: DataSpec) -> tuple[Path, Info]:
     """The folder of a data set in the cache, and what is known of it. Raises `UserError`."""
     covered = [FORMAT, spec.subset, spec.revision, spec.split, spec.held_out, spec.prompt, spec.answer, spec.gold]
-    covered += [spec.most_characters, "" if spec.score in SCORES else spec.score, spec.decimal, spec.conflicts]
+    covered += [spec.most_characters, spec.score, spec.decimal, spec.conflicts]
     covered += [SCORES_VERSION]
     path = Path(spec.path)
     place = hash_of([str(path.absolute()) if path.exists() else spec.path, covered])[:16]
@@ -322,8 +323,9 @@ def _read(spec: DataSpec, room: Path) -> Info:
             if len(columns) < MOST_COLUMNS:
                 columns.update(dict.fromkeys(row.columns))
             if row.right:
-                kind = kind_of(row.right[0], comma)
-                if kind == "number" and re.search(r"[a-z]$", row.right[0]):
+                given = spec.score in SCORES and fits(spec.score, row.right[0], comma)
+                kind = spec.score if given else kind_of(row.right[0], comma)
+                if kind == "number" and not given and re.search(r"[a-z]$", row.right[0]):
                     kind = UNIT
                 kinds[kind] += 1
                 if len(odd.setdefault(kind, [])) < SHOWN:
@@ -340,8 +342,10 @@ def _read(spec: DataSpec, room: Path) -> Info:
     if not sum(writer.counts.values()):
         raise UserError(f"none of {read + skipped:,} rows can be used: {first}")
     assert form is not None
-    main = kinds.most_common(1)[0][0] if kinds else "text"
-    few = {kind: count for kind, count in kinds.items() if kind != main and kinds[main] >= MOST_ALIKE * kinds.total()}
+    given = spec.score in SCORES
+    main = spec.score if given else kinds.most_common(1)[0][0] if kinds else "text"
+    alike = given or kinds[main] >= MOST_ALIKE * kinds.total()
+    few = {kind: count for kind, count in kinds.items() if alike and kind != main}
     return Info(
         train=writer.counts[False],
         held_out=writer.counts[True],

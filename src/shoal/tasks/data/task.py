@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.answers import SCORES_VERSION, fits, kind_of, score
+from shoal.answers import SCORES_VERSION, fits, kind_of, read, score
 from shoal.answers.choice import options_in
 from shoal.answers.mathematics import load_math
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
@@ -87,11 +87,16 @@ class DataTask:
         parts += ["decimal comma"] if info.comma else []
         parts += [f"scored by {self.kind}" if info.answer else "without right answers"]
         parts[-1] += f"; its hash is {info.content[:12]}"
+        return "; ".join([", ".join(parts), *self.notes])
+
+    @property
+    def notes(self) -> list[str]:
+        """Rows that are left out, do not fit, repeat or contradict each other."""
+        info = self.info
         notes = [f"{info.skipped:,} rows left out: {info.first}"] if info.skipped else []
-        notes += (
-            [f"{info.odd_count:,} of another kind: {'; '.join(info.odd)}"] if info.odd_count and not self._given else []
-        )
-        return "; ".join([", ".join(parts), *notes])
+        notes += [f"{info.odd_count:,} of another kind: {'; '.join(info.odd)}"] if info.odd_count else []
+        notes += [f"{info.duplicates:,} repeat an earlier one"] if info.duplicates else []
+        return notes + ([f"{info.conflict_count:,} contradict: {'; '.join(info.conflicts)}"] if info.conflicts else [])
 
     def row_number(self, seed: int, index: int) -> int:
         """Which row the question is, from 0. Where the data has a split, odd indices are of the held-out side."""
@@ -111,10 +116,22 @@ class DataTask:
 
     def answer(self, question: QuestionId) -> str | None:
         """A right answer; None in a data set without right answers."""
+        return next(iter(self.rights(question)), None)
+
+    def rights(self, question: QuestionId) -> list[str]:
+        """All right answers."""
         right = self._row(question.seed, question.index).right
-        if not right:
+        return [self._own.answer(one) if self._own else one for one in right]
+
+    def read(self, question: QuestionId, said: str) -> tuple[str, str] | None:
+        """What is taken for the answer in a text (empty: nothing), and the kind of scoring, for people. None where
+        another package reads it, and without right answers."""
+        row = self._row(question.seed, question.index)
+        if self._own or not row.right:
             return None
-        return self._own.answer(right[0]) if self._own else right[0]
+        kind = self.kind_for(row.right[0])
+        options = options_in(row.text) if kind == "choice" else None
+        return read(kind, said, row.right[0], options, self.info.comma), kind
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """1 for each right answer; 0 for all where none is known, which is for rewards to judge."""

@@ -1,0 +1,150 @@
+"""The command `shoal validate`."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shoal.cli.flags import add_allow_code, add_own_code, add_settings, config_of, given_settings
+from shoal.config.rewards import FunctionSection
+from shoal.display.text import clip
+from shoal.errors import UserError
+from shoal.tasks import Tasks
+from shoal.untrusted import json_safe, printable
+from shoal_extras.validation.found import Form, Validated, mean, validate
+
+HELP = """Shows what data and tasks are taken for and how right answers are read. Scores right answers with the task's
+own scorer, usual forms of right and wrong answers, and answers that ignore the question: what these get is what a model
+can get without reading. Calls reward functions with the same answers. Exits with 1 if a right answer does not get 1, if
+a wrong one earns, or if a reward function fails on all answers or does not tell right from wrong.
+
+  shoal validate --data questions.jsonl
+  shoal validate --suite reef
+  shoal validate --task my_tasks:Larger --questions 1000
+  shoal validate --data prompts.jsonl --reward my_rewards:score"""
+FROM_FILE = ("seed", "tasks", "rewards")
+SHOWN: Final = 3
+"""Right answers of a task that are shown because they do not get 1."""
+QUOTED, BRIEF = 60, 24
+"""Characters of a question that are shown, and of an answer."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and reward functions from a TOML file")
+    add_allow_code(parser)
+    add_own_code(parser)
+    parser.add_argument("--questions", type=int, default=200, metavar="N", help="of each task (default: 200)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_settings(parser, ["seed", "tasks.suite", "tasks.only", "tasks.answer"])
+
+
+def command(args: argparse.Namespace) -> int:
+    if args.questions < 1:
+        raise UserError("--questions is at least 1")
+    config = config_of(args.config, given_settings(args), args.allow_code, FROM_FILE)
+    Tasks(config.tasks)  # reads data sets before the line below is shown
+    functions = [spec for spec in config.rewards if isinstance(spec, FunctionSection)]
+    console = Console(stderr=args.json, highlight=False)
+    with console.status("validating") as status:
+        found = validate(
+            config.tasks, args.questions, config.seed, lambda said: status.update(Text(f"validating {said}")), functions
+        )
+    if args.json:
+        print(json.dumps(json_safe({label: _object(one) for label, one in found.items()})))
+    else:
+        _show(console, found)
+    return int(any(one.faults for one in found.values()))
+
+
+def _object(one: Validated) -> dict[str, Any]:
+    forms = {
+        name: vars(form)
+        | {"scores": len(form.scores), "mean": mean(form.scores)}
+        | {"rewards": {function: mean(values) for function, values in form.rewards.items()}}
+        for name, form in one.forms.items()
+    }
+    return asdict(one) | {"gold": one.gold, "faults": one.faults, "forms": forms}
+
+
+def _show(console: Console, found: dict[str, Validated]) -> None:
+    def line(text: str, style: str = "") -> None:
+        console.print(Text(printable(text), style), soft_wrap=True)
+
+    for label, one in found.items():
+        for name, text in one.about.items():
+            line(f"{label}: {name:10} {text}", "yellow" if name == "rows" and one.notes else "")
+        if one.rows:
+            _print(console, ["question", "right answer", "read as"], _rows(one))
+        if one.forms and len(found) == 1:
+            _print(console, ["an answer that is", "for example", "must get", "gets", *one.rewards], _forms(one))
+        for expected in (1, 0) if len(found) > 1 else ():
+            forms = {name: form for name, form in one.forms.items() if form.expected == expected}
+            line(f"{label}: {'right' if expected else 'wrong'} answers get {_means(forms)}")
+        for name, about in one.rewards.items():
+            said = ", ".join(f"{key} {_figure(value)}" for key, value in about.items() if key != "trouble")
+            line(f"{label}: {name}: {said}{'; ' if about['trouble'] else ''}{about['trouble']}")
+    heads = ["task", "questions", "right answers that get 1", "best one answer", "another's answer"]
+    _print(console, heads, [_figures(label, one) for label, one in found.items()])
+    for label, one in found.items():
+        for each in one.wrong[:SHOWN]:
+            why = f" ({each.why})" if each.why else ""
+            said = f"{label}: the right answer {printable(each.answer, 40)!r} gets {each.score:g}{why}: "
+            line(said + printable(each.question, QUOTED), "red")
+        for fault in one.faults:
+            line(f"{label}: {fault}", "red")
+    unknown = [label for label, one in found.items() if not one.answered]
+    if unknown:
+        line(f"no right answers are known of: {', '.join(unknown)}")
+    elif not any(one.faults for one in found.values()):
+        line("Every right answer is right.")
+
+
+def _rows(one: Validated) -> list[list[str]]:
+    return [
+        [clip(row["question"], QUOTED), clip(row["answer"], BRIEF), f"{clip(row['read'], BRIEF)} ({row['kind']})"]
+        for row in one.rows
+    ]
+
+
+def _forms(one: Validated) -> list[list[str]]:
+    return [
+        [
+            name,
+            clip(form.example, QUOTED),
+            "" if form.expected is None else f"{form.expected:g}" if form.certain else f"({form.expected:g})",
+            *map(_figure, (mean(form.scores), *(mean(form.rewards[function]) for function in one.rewards))),
+        ]
+        for name, form in sorted(one.forms.items(), key=lambda pair: -(pair[1].expected or 0))
+    ]
+
+
+def _means(forms: dict[str, Form]) -> str:
+    """Each mean with the forms that have it."""
+    means: dict[str, list[str]] = {}
+    for name, form in forms.items():
+        means.setdefault(_figure(mean(form.scores)), []).append(name)
+    return "; ".join(f"{figure} ({', '.join(names)})" for figure, names in sorted(means.items(), reverse=True))
+
+
+def _figures(label: str, one: Validated) -> list[str]:
+    best = "" if one.constant is None else f"{one.constant:.3f} ({printable(one.constant_answer, 16)})"
+    gold = f"{one.answered - len(one.wrong)} of {one.answered}" if one.answered else ""
+    return [label, str(one.questions), gold, best, "" if one.others is None else f"{one.others:.3f}"]
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _print(console: Console, heads: list[str], rows: list[list[str]]) -> None:
+    table = Table(box=None)
+    for place, head in enumerate(heads):
+        table.add_column(head, no_wrap=not place)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
