@@ -199,14 +199,13 @@ def test_prompts_without_answers(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_any_task_and_suite(capsys: Capture) -> None:
-    assert main(["validate", "--suite", "tagged", "--only", "chain_sum", "--questions", "20"]) == 0
-    assert "20 of 20" in capsys.readouterr().out
+    suite = ["--suite", "tagged", "--only", "chain_sum", "--only", "spell_backward"]
+    assert main(["validate", *suite, "--questions", "20"]) == 0
+    out = capsys.readouterr().out
+    assert "20 of 20" in out
+    assert "spell_backward: right answers get 1 (bare, behind thoughts, boxed," in out
     assert main(["validate", "--task", "larger", "--questions", "20", "--answer", "boxed"]) == 0
-    assert main(["validate", "--task", "larger", "--questions", "20", "--answer", "It is (.+)"]) == 1
-    capsys.readouterr()
     assert main(["validate", "--task", "larger", "--questions", "20", "--answer", "Answer: (.+)"]) == 0
-    assert main(["validate", "--suite", "pond", "--questions", "5"]) == 0
-    assert "spell_backward: right answers get 1 (bare, behind thoughts); 0 (boxed," in capsys.readouterr().out
 
 
 def test_mistakes(capsys: Capture) -> None:

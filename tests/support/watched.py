@@ -141,7 +141,12 @@ def told_run(path: Path) -> Path:
         19: [lesson("ada", "bob", 18), lesson("ada", "eve", 3, live=False), lesson("bob", "eve", 18)],
         21: [lesson("ada", "eve", 20)],
     }
-    rollouts = {18: [completion("bob", text, reward=reward, answer="6") for text, reward in (("7", 0.0), ("6", 1.0))]}
+    rollouts = {
+        18: [
+            completion("bob", text, reward=reward, answer="6", read=f"{text} as number")
+            for text, reward in (("7", 0.0), ("6", 1.0))
+        ]
+    }
     metrics = [metric(0, "ada", **{"eval/pass@1/gcd": 0.5, "eval/blind/gcd": 0.04})]
     return write_run(path, metrics, rollouts, learned, transcripts=transcripts)
 
@@ -171,7 +176,7 @@ def hostile_run(path: Path) -> Path:
         for name in names
     ]
     rows = [
-        completion(name, text, question=text, task=name, config=name, version=name, seed=at)
+        completion(name, text, question=text, task=name, config=name, version=name, seed=at, read=text)
         for at, (name, text) in enumerate(zip(names, HOSTILE, strict=True))
     ]
     learned = [lesson(name, names[(at + 1) % len(names)], 1, task=name, config=name) for at, name in enumerate(names)]

@@ -127,12 +127,11 @@ class Record:
 def readings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was read as the answer in a few completions, first one of each reward: `"... so 14." -> 14 as number -> 1`.
     Empty where tasks read all of a completion."""
-    known = {(row["completion"], row["reward"]): row for row in reversed(rows) if row["read"] is not None}
-    firsts = {reward: row for (_, reward), row in known.items()}
-    shown = [*firsts.values(), *(row for row in known.values() if row not in firsts.values())][:READINGS]
+    known = list({(row["completion"], row["reward"]): row for row in rows if row["read"] is not None}.values())
+    firsts = list({row["reward"]: row for row in known}.values())
     lines: list[str] = []
-    for row in shown:
-        said = " ".join(printable(row["completion"]).split())
+    for row in [*firsts, *(row for row in known if row not in firsts)][:READINGS]:
+        said = " ".join(printable(row["completion"][-4 * QUOTED :]).split())
         tail = said if len(said) <= QUOTED else f"… {said[-QUOTED:]}"
         lines.append(f'{"" if lines else "read":15}"{tail}" -> {row["read"]} -> {row["reward"]:g}')
     return lines

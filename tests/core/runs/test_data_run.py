@@ -12,6 +12,7 @@ from data_files import SUMS, write
 
 import shoal
 from shoal.errors import UserError
+from shoal.runs.record import readings
 from shoal.runs.session import execute
 
 SETTINGS: dict[str, Any] = {
@@ -138,3 +139,17 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path: Path) -> None:
         execute(config, resume=out)
     write(path, SUMS)
     assert execute(config, resume=out).finished
+
+
+def test_the_first_round_shows_what_was_read_of_a_few_answers() -> None:
+    def row(completion: str, read: str | None, reward: float) -> dict[str, Any]:
+        return {"completion": completion, "read": read, "reward": reward}
+
+    wrong = [row("I do\nnot know", "no number", 0.0)] * 3
+    rows = [*wrong, row("Let me see. " * 9 + "so **14**.", "14 as number", 1.0), *wrong, row("7", "7 as number", 0.0)]
+    assert readings(rows) == [
+        f'{"read":15}"7" -> 7 as number -> 0',
+        f'{"":15}"… . Let me see. Let me see. Let me see. Let me see. so **14**." -> 14 as number -> 1',
+        f'{"":15}"I do not know" -> no number -> 0',
+    ]
+    assert readings([row("14", None, 1.0)]) == [], "the task reads all of it"

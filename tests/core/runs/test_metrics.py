@@ -61,7 +61,7 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
     ada.act()
     result = ada.learn()
     assert result.from_peers
-    rows = rollout_rows(result, lambda asked: f"say {asked.seed}")
+    rows = rollout_rows(result, lambda asked: f"say {asked.seed}", lambda asked, text: f"{text} as text")
     assert len(rows) == 2 * 4
     assert all(list(row) == [name for name in SCHEMA.names if name != "round"] for row in rows)
     first = result.local[0]
@@ -79,6 +79,7 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
         "live": True,
         "answer": f"say {first.question.id.seed}",
         "conversation": None,
+        "read": f"{WRONG} as text",
     }
     assert rollout_rows(RoundResult([], [], UpdateResult()), lambda asked: None) == []
 

@@ -166,6 +166,7 @@ def test_it_opens_on_what_was_learned(browser: Browser, tmp_path: Path) -> None:
         page.locator(".between a").click()
         expect(page.locator("dialog .answer")).to_have_count(2)
         expect(page.locator("dialog")).to_contain_text("Right answer: 6")
+        expect(page.locator("dialog .answer").first).to_contain_text("Read: 7 as number")
 
 
 def test_filters_and_an_open_rollout_stand_in_the_address(browser: Browser, tmp_path: Path) -> None:

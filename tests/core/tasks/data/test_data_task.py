@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_files import SUMS, data_config, write
+from data_files import SUMS, Rows, data_config, write
 
 from shoal.config.names import data_settings
 from shoal.errors import UserError
@@ -205,3 +205,22 @@ def test_parameters_stand_behind_commas_with_or_without_spaces() -> None:
     parameters = {"path": "a, b.csv", "prompt": "frage", "gold": "a=b"}
     for said in ("a, b.csv,prompt=frage,gold=a=b", "a, b.csv, prompt = frage , gold = a=b"):
         assert data_settings(said) == {"name": "data", "parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("rows", "form", "said", "read"),
+    [
+        (SUMS, "whole", "<think>13</think> The legs make **14** in all.", "14 as number"),
+        (SUMS, "whole", "5 or 6", "no number"),
+        (SUMS, "tag", "It is <answer>1,400 kg</answer>, not 7.", "1400 as number"),
+        (SUMS, "tag", "It is 7.", "no number"),
+        (SUMS, "It is (.+)", "It is 7.", None),
+        ([{"q": "Which?\nA) red\nB) blue", "a": "B"}], "whole", "The answer is Blue.", "B as choice"),
+        ([{"q": "Which city?", "a": "Paris"}], "whole", "Answer: \\boxed{Rome}", "Rome as text"),
+        ([{"prompt": "Say it."}], "whole", "Rome", None),
+    ],
+)
+def test_what_is_read_as_the_answer_is_said(tmp_path: Path, rows: Rows, form: str, said: str, read: str | None) -> None:
+    tasks = Tasks(data_config(write(tmp_path / "rows.jsonl", rows), answer=form))
+    question = tasks.made("rows", 0, 0)
+    assert tasks.reading(question.id, said) == read

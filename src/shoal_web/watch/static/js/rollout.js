@@ -39,7 +39,7 @@ export class Rollout {
     const answers = found.completions.map((each, at) => h("article", { class: "answer" + (each.row === found.row ? " here" : "") },
       h("header", {}, h("h3", {}, `${at + 1} of ${found.completions.length}`), verdict(each.reward), h("span", { class: "badge" }, each.finish_reason === "stop" ? "complete" : "cut short")),
       this.text("completion", each.completion, each.length, answerOf(each)),
-      each.read && h("p", { class: "note" }, "Read as its answer: ", h("b", { class: "said" }, escaped(each.read)))));
+      each.read && h("p", { class: "note" }, "Read: ", h("b", { class: "said" }, escaped(each.read)))));
     return [
       h("h2", {}, "Question"), pictures(found.pictures), this.text("question", found.question, found.question_length, h("pre", { class: "text" }, escaped(found.question) || "(empty)")),
       found.answer === null ? null : h("p", {}, "Right answer: ", h("b", { class: "said" }, cut(found.answer, 1000)), found.drawing && h("span", { class: "drawn" }, picture(found.drawing, "the right answer, drawn"))),
