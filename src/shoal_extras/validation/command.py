@@ -30,8 +30,8 @@ a wrong one earns, or if a reward function fails on all answers or does not tell
 FROM_FILE = ("seed", "tasks", "rewards")
 SHOWN: Final = 3
 """Right answers of a task that are shown because they do not get 1."""
-QUOTED, BRIEF = 60, 24
-"""Characters of a question that are shown, and of an answer."""
+QUOTED: Final = 40
+"""Columns of a question or an answer that are shown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,24 +77,26 @@ def _show(console: Console, found: dict[str, Validated]) -> None:
 
     for label, one in found.items():
         for name, text in one.about.items():
-            line(f"{label}: {name:10} {text}", "yellow" if name == "rows" and one.notes else "")
-        if one.rows:
-            _print(console, ["question", "right answer", "read as"], _rows(one))
-        if one.forms and len(found) == 1:
-            _print(console, ["an answer that is", "for example", "must get", "gets", *one.rewards], _forms(one))
+            line(f"{label}: {name:10} {text}")
+        rows = [[clip(row[name], QUOTED) for name in ("question", "answer", "read", "kind")] for row in one.rows]
+        _print(console, ["question", "right answer", "read as", "kind"], rows)
+        if len(found) == 1:
+            forms = sorted(one.forms.items(), key=lambda pair: -(pair[1].expected or 0))
+            shown = [_form(name, form, list(one.rewards)) for name, form in forms]
+            _print(console, ["an answer that is", "for example", "must get", "gets", *one.rewards], shown)
         for expected in (1, 0) if len(found) > 1 else ():
-            forms = {name: form for name, form in one.forms.items() if form.expected == expected}
-            line(f"{label}: {'right' if expected else 'wrong'} answers get {_means(forms)}")
+            some = {name: form for name, form in one.forms.items() if form.expected == expected}
+            line(f"{label}: {'right' if expected else 'wrong'} answers get {_means(some)}")
         for name, about in one.rewards.items():
-            said = ", ".join(f"{key} {_figure(value)}" for key, value in about.items() if key != "trouble")
-            line(f"{label}: {name}: {said}{'; ' if about['trouble'] else ''}{about['trouble']}")
+            figures = ", ".join(f"{key} {_figure(value)}" for key, value in about.items() if key != "trouble")
+            line(f"{label}: {name}: {figures}{'; ' if about['trouble'] else ''}{about['trouble']}")
     heads = ["task", "questions", "right answers that get 1", "best one answer", "another's answer"]
     _print(console, heads, [_figures(label, one) for label, one in found.items()])
     for label, one in found.items():
         for each in one.wrong[:SHOWN]:
-            why = f" ({each.why})" if each.why else ""
-            said = f"{label}: the right answer {printable(each.answer, 40)!r} gets {each.score:g}{why}: "
-            line(said + printable(each.question, QUOTED), "red")
+            answer, why = printable(each["answer"], 40), f" ({each['why']})" if each["why"] else ""
+            asked = printable(each["question"], QUOTED)
+            line(f"{label}: the right answer {answer!r} gets {each['score']:g}{why}: {asked}", "red")
         for fault in one.faults:
             line(f"{label}: {fault}", "red")
     unknown = [label for label, one in found.items() if not one.answered]
@@ -104,23 +106,10 @@ def _show(console: Console, found: dict[str, Validated]) -> None:
         line("Every right answer is right.")
 
 
-def _rows(one: Validated) -> list[list[str]]:
-    return [
-        [clip(row["question"], QUOTED), clip(row["answer"], BRIEF), f"{clip(row['read'], BRIEF)} ({row['kind']})"]
-        for row in one.rows
-    ]
-
-
-def _forms(one: Validated) -> list[list[str]]:
-    return [
-        [
-            name,
-            clip(form.example, QUOTED),
-            "" if form.expected is None else f"{form.expected:g}" if form.certain else f"({form.expected:g})",
-            *map(_figure, (mean(form.scores), *(mean(form.rewards[function]) for function in one.rewards))),
-        ]
-        for name, form in sorted(one.forms.items(), key=lambda pair: -(pair[1].expected or 0))
-    ]
+def _form(name: str, form: Form, rewards: list[str]) -> list[str]:
+    expected = "" if form.expected is None else f"{form.expected:g}" if form.certain else f"({form.expected:g})"
+    figures = [mean(form.scores), *(mean(form.rewards[reward]) for reward in rewards)]
+    return [name, clip(form.example, QUOTED), expected, *map(_figure, figures)]
 
 
 def _means(forms: dict[str, Form]) -> str:
@@ -142,6 +131,8 @@ def _figure(value: float | None) -> str:
 
 
 def _print(console: Console, heads: list[str], rows: list[list[str]]) -> None:
+    if not rows:
+        return
     table = Table(box=None)
     for place, head in enumerate(heads):
         table.add_column(head, no_wrap=not place)

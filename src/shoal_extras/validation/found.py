@@ -36,17 +36,6 @@ Scores = Callable[[Sequence[tuple[Question, Sequence[str]]]], list[list[float]]]
 """Scores the answers to each question."""
 
 
-@dataclass(frozen=True)
-class Tried:
-    """A right answer, with the score that it got."""
-
-    question: str
-    answer: str
-    score: float
-    why: str = ""
-    """What kept it from being scored, such as "unsupported"; empty if the scorer finds it wrong."""
-
-
 @dataclass
 class Form:
     """What answers in one form get."""
@@ -68,15 +57,14 @@ class Validated:
     questions: int
     """Different ones that were looked at."""
     about: dict[str, str] = field(default_factory=dict)
-    """Of a data set: what it is "taken for", how it is "scored" and why, its "rows", what to say "if wrong"."""
-    notes: list[str] = field(default_factory=list)
-    """Rows that do not fit, repeat or contradict each other, or are left out."""
+    """Of a data set: what it is "taken for", its "rows", how it is "scored" and why, what to say "if wrong"."""
     rows: list[dict[str, str]] = field(default_factory=list)
     """Some questions with their right answers as they are read."""
     answered: int = 0
     """Questions with a right answer."""
-    wrong: list[Tried] = field(default_factory=list)
-    """Right answers without full marks."""
+    wrong: list[dict[str, Any]] = field(default_factory=list)
+    """Right answers without full marks: "question", "answer", "score", and "why" it was not scored, such as
+    "unsupported"; empty if the scorer finds it wrong."""
     constant: float | None = None
     """The share of questions that the best one answer to all of them gets right. None: no right answers are known."""
     constant_answer: str = ""
@@ -193,7 +181,6 @@ def _describe(one: Validated, task: DataTask, spec: TaskSpec, cases: Sequence[As
         "scored": f"{task.kind}: {why}" if cases else "no right answers",
         "if wrong": f"--data '{spec.parameters['path']},prompt=COLUMN,answer=COLUMN,score=KIND' (columns: {columns})",
     }
-    one.notes = task.notes
     for question, case in sorted(cases, key=lambda pair: task.row_number(pair[0].id.seed, pair[0].id.index))[:ROWS]:
         value, kind = task.read(question.id, case.rights[0]) or (case.rights[0], task.kind)
         one.rows.append({"question": question.shown, "answer": case.rights[0], "read": value, "kind": kind})
@@ -209,7 +196,8 @@ def _score_right(one: Validated, cases: Sequence[Asked], scores: Scores, verifie
         if score < 1:
             before = verifier.failures.copy()
             verifier.score([(question.id, [answer])])  # by itself, which tells why
-            one.wrong.append(Tried(question.shown, answer, score, next(iter(verifier.failures - before), "")))
+            why = next(iter(verifier.failures - before), "")
+            one.wrong.append({"question": question.shown, "answer": answer, "score": score, "why": why})
     shares = [fmean(score >= 1 for score in column) for column in zip(*given, strict=True)][1:]
     one.others = shares[0] if len(cases) > 1 else None
     one.constant, one.constant_answer = max(zip(shares[1:], common, strict=True), key=lambda pair: pair[0])

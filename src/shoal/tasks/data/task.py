@@ -87,16 +87,11 @@ class DataTask:
         parts += ["decimal comma"] if info.comma else []
         parts += [f"scored by {self.kind}" if info.answer else "without right answers"]
         parts[-1] += f"; its hash is {info.content[:12]}"
-        return "; ".join([", ".join(parts), *self.notes])
-
-    @property
-    def notes(self) -> list[str]:
-        """Rows that are left out, do not fit, repeat or contradict each other."""
-        info = self.info
         notes = [f"{info.skipped:,} rows left out: {info.first}"] if info.skipped else []
         notes += [f"{info.odd_count:,} of another kind: {'; '.join(info.odd)}"] if info.odd_count else []
         notes += [f"{info.duplicates:,} repeat an earlier one"] if info.duplicates else []
-        return notes + ([f"{info.conflict_count:,} contradict: {'; '.join(info.conflicts)}"] if info.conflicts else [])
+        notes += [f"{info.conflict_count:,} contradict: {'; '.join(info.conflicts)}"] if info.conflicts else []
+        return "; ".join([", ".join(parts), *notes])
 
     def row_number(self, seed: int, index: int) -> int:
         """Which row the question is, from 0. Where the data has a split, odd indices are of the held-out side."""
