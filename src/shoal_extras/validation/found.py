@@ -23,8 +23,10 @@ from shoal_extras.validation.forms import Case, differs, forms_of, marked
 
 COMMON: Final = 8
 """The commonest right answers, of which the best constant one is found."""
-SAMPLE, PROGRAMS, ROWS = 50, 10, 10
-"""Questions that are answered in all forms; those of a task with programs; rows that are shown as they are read."""
+SAMPLE, FEW, ROWS = 50, 10, 10
+"""Questions that are answered in all forms; of the slow kinds; rows that are shown as they are read."""
+SLOW: Final = ("code", "math")
+"""Kinds that take long to score a wrong answer: a sample of questions gets the answers that ignore the question."""
 AT_ONCE: Final = 64
 """Questions that are scored between two signs of progress."""
 OTHERS: Final = ("another answer", "another, in a sentence", "right in thoughts only", "two answers")
@@ -189,16 +191,19 @@ def _describe(one: Validated, task: DataTask, spec: TaskSpec, cases: Sequence[As
 def _score_right(one: Validated, cases: Sequence[Asked], scores: Scores, verifier: Verifier) -> None:
     """Scores right answers, those to the next question, and the commonest ones."""
     answers = [marked(case.rights[0], case.form) for _, case in cases]
-    common = [answer for answer, _ in Counter(answers).most_common(COMMON)]
-    pairs = zip(cases, answers, answers[1:] + answers[:1], strict=True)
-    given = scores([(question, [answer, following, *common]) for (question, _), answer, following in pairs])
+    often = Counter(answers).most_common(COMMON)
+    common = [answer for answer, count in often if count > 1 or answer == often[0][0]]
+    blind = SAMPLE if cases[0][1].kind in SLOW else len(cases)
+    texts = [[answer, following, *common] for answer, following in zip(answers, answers[1:] + answers[:1], strict=True)]
+    texts[blind:] = [some[:1] for some in texts[blind:]]
+    given = scores([(question, some) for (question, _), some in zip(cases, texts, strict=True)])
     for (question, _), answer, [score, *_] in zip(cases, answers, given, strict=True):
         if score < 1:
             before = verifier.failures.copy()
             verifier.score([(question.id, [answer])])  # by itself, which tells why
             why = next(iter(verifier.failures - before), "")
             one.wrong.append({"question": question.shown, "answer": answer, "score": score, "why": why})
-    shares = [fmean(score >= 1 for score in column) for column in zip(*given, strict=True)][1:]
+    shares = [fmean(score >= 1 for score in column) for column in zip(*given[:blind], strict=True)][1:]
     one.others = shares[0] if len(cases) > 1 else None
     one.constant, one.constant_answer = max(zip(shares[1:], common, strict=True), key=lambda pair: pair[0])
 
@@ -212,7 +217,7 @@ def _try_forms(
 ) -> None:
     """Has answers to some questions in the usual forms scored and rewarded."""
     tried: list[tuple[Question, dict[str, str]]] = []
-    for place, (question, case) in enumerate(cases[: PROGRAMS if cases and cases[0][1].kind == "code" else SAMPLE]):
+    for place, (question, case) in enumerate(cases[: FEW if cases and cases[0][1].kind in SLOW else SAMPLE]):
         nexts = (following.rights[0] for _, following in [*cases[place + 1 :], *cases[:place]])
         forms = list(forms_of(case, next((text for text in nexts if differs(case, text)), "")))
         tried.append((question, {form.name: form.text for form in forms}))
