@@ -24,7 +24,7 @@ def broken(completions, **kwargs):
     raise KeyError("no such thing")
 
 def partly(completions, **kwargs):
-    return [None if text == "Yes." else float("nan") if text == "42" else 1.0 for text in completions]
+    return [None if text == "Yes." else float("inf") if text == "42" else 1.0 for text in completions]
 """
 TASKS = """
 from shoal import Message, Question, QuestionId
@@ -196,7 +196,7 @@ def test_prompts_without_answers(tmp_path: Path, capsys: Capture) -> None:
     found = validated(capsys, "--data", path, "--reward", "own_rewards:partly")
     about = found["rewards"]["own_rewards:partly"]
     assert (about["answers"], about["none"], about["failed"]) == (36, 9, 9)
-    assert "it returned nan" in about["trouble"]
+    assert "it returned inf" in about["trouble"]
 
 
 @pytest.mark.slow
