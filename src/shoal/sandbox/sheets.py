@@ -3,6 +3,7 @@
 sheets_of(Path("quiz.xlsx"))        # {"Quiz": [["question", "answer"], ["2 + 2 =", 4.0]]}
 """
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +48,8 @@ def main() -> None:
     from python_calamine import CalamineError, CalamineWorkbook, SheetTypeEnum
 
     limit(MEMORY)
+    if sys.platform != "win32":
+        signal.alarm(SECONDS)  # ends it even where a failed allocation left a lock
     path, wanted = sys.argv[1:]
     try:
         book = CalamineWorkbook.from_path(path)

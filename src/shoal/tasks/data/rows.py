@@ -141,6 +141,8 @@ def identified(row: Row) -> bytes:
 
 def stable(answer: str) -> str:
     """A right answer in the form that it has in every kind of file: 5.0 is 5, TRUE is true."""
+    if answer.isdigit():
+        return answer
     if re.fullmatch(r"-?\d{1,400}(\.\d{0,400})?(e[+-]?\d{1,2})?", answer, re.IGNORECASE):
         digits = f"{Decimal(answer):f}"
         return digits.rstrip("0").rstrip(".") if "." in digits else digits
