@@ -1,10 +1,10 @@
 """How answers are read by shoal, by math-verify and by lm-evaluation-harness, beside a person's verdict; and how fast.
 
-    python benchmarks/answers.py               # every disagreement, and the counts
+    python benchmarks/answers.py               # every disagreement, and the counts; writes a page of docs/reference
     pip install --no-deps --target lm lm-eval==0.4.13 && PYTHONPATH=lm python benchmarks/answers.py
 
-The answers and a person's verdicts are the tables of `tests/core/answers/test_reading.py`. lm-evaluation-harness reads
-by the filters of its tasks gsm8k (flexible-extract), mmlu_pro and hendrycks_math.
+The answers and a person's verdicts are the tables of `tests/core/answers` (`forms.jsonl` and `test_reading.py`).
+lm-evaluation-harness reads by the filters of its tasks gsm8k (flexible-extract), mmlu_pro and hendrycks_math.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "core" / "answers"))
+import forms
 import test_reading as table
 
 from shoal.answers import score
@@ -25,8 +25,13 @@ from shoal.answers.mathematics import load_math
 LINE = "{:<8} {:<24} {:<52} person {:.0f}  shoal {:.0f}  math-verify {}  lm-eval {}"
 
 
-def rows() -> list[tuple[str, str, str, float]]:
-    """Kind, right answer, what is said, a person's verdict."""
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "answers.md"
+SHOWN = 160
+"""Rows in the page, evenly from all."""
+
+
+def rows() -> list[forms.Row]:
+    """Answers with a person's verdict."""
     found: list[tuple[str, str, str, float]] = []
     for said, number in table.NUMBERS:
         numbers = re.findall(r"\d+", said)
@@ -43,7 +48,9 @@ def rows() -> list[tuple[str, str, str, float]]:
     found += [("choice", right, said, float(wanted)) for said, right, wanted in table.LETTERS]
     found += [("math", right, said, float(wanted)) for right, said, wanted in table.FORMULAS]
     found += [("text", right, said, float(wanted)) for said, right, wanted in table.TEXTS]
-    return list(dict.fromkeys(found))
+    known = {said for said, _ in table.CHOICES}
+    more = [forms.Row(*row, table.OPTIONS if row[0] == "choice" and row[2] in known else None) for row in found]
+    return list({row[:4]: row for row in [*more, *forms.rows()]}.values())
 
 
 def by_math_verify(kind: str, right: str, said: str) -> float | None:
@@ -63,7 +70,10 @@ def by_lm_eval(kind: str, right: str, said: str) -> float | None:
         return None
     if kind == "math":
         box = last_boxed_only_string(said)
-        return float(is_equiv(remove_boxed(box) if box else said, right))
+        try:
+            return float(is_equiv(remove_boxed(box) if box else said, right))
+        except (AssertionError, IndexError, TypeError, ValueError):  # of a formula that it cannot take apart
+            return 0.0
     if kind == "number":
         read = RegexFilter(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", -1)
         plain = [re.sub(r",|\$|\.$", "", text) for text in (read.apply([[said]], [{}])[0][0], right)]
@@ -73,31 +83,59 @@ def by_lm_eval(kind: str, right: str, said: str) -> float | None:
     return float(re.sub(r"\W", "", said).lower() == re.sub(r"\W", "", right).lower())  # exact_match, ignoring both
 
 
-def options(kind: str, said: str) -> Any:
-    known = {said for said, _ in table.CHOICES}
-    return table.OPTIONS if kind == "choice" and said in known else None
+def cell(text: str) -> str:
+    """Text as code in a table of Markdown."""
+    return f"``{text}``".replace("\n", "⏎").replace("|", "\\|") if text else "(nothing)"
+
+
+def page(all_rows: list[forms.Row], verdicts: list[dict[str, float | None]], counts: list[str]) -> str:
+    """The page of the documentation."""
+    lines = [
+        "# Answers, read by four",
+        "",
+        "`python benchmarks/answers.py` makes this page. Rows on which a scorer's verdict is not a person's:",
+        "(math-verify 0.9.0 scores numbers and formulas; lm-evaluation-harness 0.4.13 reads by the filters of gsm8k,",
+        "mmlu_pro and hendrycks_math)",
+        "",
+        *counts,
+        "",
+        f"{SHOWN} of them, evenly chosen (1 is right):",
+        "",
+        "| kind | right | said | person | shoal | math-verify | lm-eval |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for number in range(SHOWN):
+        at = number * len(all_rows) // SHOWN
+        row = all_rows[at]
+        marks = ["-" if verdict is None else f"{verdict:.0f}" for verdict in verdicts[at].values()]
+        lines.append("|" + "|".join([row.kind, cell(row.right), cell(row.said), f"{row.wanted:.0f}", *marks]) + "|")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     load_math()
     wrong: dict[str, Counter[str]] = {name: Counter() for name in ("shoal", "math-verify", "lm-eval")}
     count: Counter[str] = Counter()
-    for kind, right, said, wanted in rows():
+    all_rows, read = rows(), []
+    for row in all_rows:
+        kind, right, said, wanted, options = row
         verdicts = {
-            "shoal": score(kind, said, right, options(kind, said)),
+            "shoal": score(kind, said, right, options),
             "math-verify": by_math_verify(kind, right, said),
             "lm-eval": by_lm_eval(kind, right, said),
         }
+        read.append(verdicts)
         count[kind] += 1
         for name, verdict in verdicts.items():
             wrong[name][kind] += verdict is not None and verdict != wanted
         if any(verdict not in (None, wanted) for verdict in verdicts.values()):
             others = ["-" if verdict is None else f"{verdict:.0f}" for verdict in list(verdicts.values())[1:]]
             print(LINE.format(kind, right[:24], repr(said)[:52], wanted, verdicts["shoal"], *others))
-    print(f"\n{'':14}" + "".join(f"{kind:>9}" for kind in count) + f"{'all':>9}")
-    print(f"{'answers':14}" + "".join(f"{number:9}" for number in count.values()) + f"{count.total():9}")
-    for name, kinds in wrong.items():
-        print(f"{name:14}" + "".join(f"{kinds[kind]:9}" for kind in count) + f"{kinds.total():9}")
+    counts = ["| | " + " | ".join(count) + " | all |", "|---" * (len(count) + 2) + "|"]
+    for name, kinds in {"answers": count, **wrong}.items():
+        counts.append(f"| {name} | " + " | ".join(str(kinds[kind]) for kind in count) + f" | {kinds.total()} |")
+    print("\n".join(counts))
+    PAGE.write_text(page(all_rows, read, counts), "utf-8")
     for kind, said, right in (
         ("number", "The legs add to 12, so the answer is 14.", "14"),
         ("number", "-$1,200.50", "-1200.5"),
