@@ -28,8 +28,10 @@ SHOWN = 200
 
 
 def in_brief(error: BaseException) -> str:
-    """What kind of error it is, and the beginning of what it says: for errors of other libraries."""
-    line = first_line(str(error))
+    """What kind of error it is, and the beginning of what it says: for errors of other libraries. A line that ends with
+    a colon says nothing without the next one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
     return f"{type(error).__name__}: {line[:SHOWN]}" if line else type(error).__name__
 
 

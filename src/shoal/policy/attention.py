@@ -81,7 +81,7 @@ def _as_transformers_calls(
     H = key.shape[1]
     kind = Kind(D**-0.5 if scaling is None else scaling, sliding_window, softcap)
     out = attending.attend(module.layer_idx, query.reshape(R, H, heads // H, S, D), key, value, kind)
-    return out.reshape(R, heads, S, -1).transpose(1, 2), None
+    return out.reshape(R, heads, S, -1).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(NAME, _as_transformers_calls)

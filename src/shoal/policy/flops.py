@@ -39,7 +39,7 @@ class Flops:
     def of(cls, model: Any) -> Flops:
         config = model.config.get_text_config()
         experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
-        active = config.num_experts_per_tok / experts if experts else 1.0
+        active = getattr(config, "num_experts_per_tok", experts) / experts if experts else 1.0
         weights = [w for w in model.parameters() if w.dim() > 1]  # not norms and biases
         every = sum(w.numel() for w in weights)
         reading = [(name, w) for name, w in reader(model).named_parameters() if w.dim() > 1]

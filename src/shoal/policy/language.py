@@ -20,6 +20,7 @@ from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
 from shoal.policy.template import ChatFrame, Slot, chat_template
+from shoal.policy.trial import reads
 from shoal.policy.turns import OBSERVED, Between, Observer, after_answer, by_turn
 from shoal.policy.vision import check_pictures
 from shoal.protocols import OnProgress
@@ -75,8 +76,7 @@ class LanguagePolicy:
     @property
     def context(self) -> int:
         """The most tokens that the model reads, with its answer."""
-        reads = getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
-        return min(reads, self.decoder.context or sys.maxsize)
+        return min(reads(self.lm.model), self.decoder.context or sys.maxsize)
 
     def has_room(self, question: Question) -> bool:
         """Whether the model can read the question with its longest answer."""

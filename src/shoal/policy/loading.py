@@ -22,6 +22,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -30,10 +31,11 @@ from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError, in_brief
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.fetch import resolve
-from shoal.policy.gguf_facts import Facts, facts_of
+from shoal.policy.gguf_facts import facts_of
 from shoal.policy.named import check_spelling, named, nearest
 from shoal.policy.pictures import FAMILIES
 from shoal.policy.template import chat_template
+from shoal.policy.trial import vocabulary
 from shoal.policy.vision import Vision, attach_vision, vision_of
 from shoal.untrusted import printable
 
@@ -75,6 +77,8 @@ ALIGNMENT = 64
 """Bytes."""
 SUPERBPE: Final = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, len("superbpe")) + b"superbpe"
 """The entry of a file's header: key, type (8 is text), length, text."""
+SETTINGS: Final = "generation_config.json"
+POINTER: Final = b"version https://git-lfs"
 HEADER: Final = 1 << 16
 """Bytes of a file in which the entry stands."""
 
@@ -98,15 +102,22 @@ def load(name: str, device: torch.device) -> LanguageModel:
         name = source  # on the Hub, as the package index does not have it
     # Reading a GGUF file shows a progress bar that nothing turns off; downloads should show theirs.
     silence = contextlib.redirect_stderr(io.StringIO()) if "gguf_file" in options else contextlib.nullcontext()
+    part = "config.json"
     try:
         with silence:
+            config: Any = AutoConfig.from_pretrained(source, **options)
+            sees = "gguf_file" not in options and config.model_type in FAMILIES
+            if (Path(source) / SETTINGS).is_file():
+                part = SETTINGS
+                GenerationConfig.from_pretrained(source, local_files_only=True)  # a damaged one would be left out
+            part = "tokenizer"
             tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
-            sees = "gguf_file" not in options and AutoConfig.from_pretrained(source, **options).model_type in FAMILIES
+            part = "weights"
             auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-            facts = _facts(source, options)
+            facts = facts_of(Path(source) / options["gguf_file"], config) if "gguf_file" in options else None
             if facts and facts.rope:
-                options["config"] = AutoConfig.from_pretrained(source, **options)
-                options["config"].rope_parameters = facts.rope
+                config.rope_parameters = facts.rope
+                options["config"] = config
             model: Any
             model, found = auto.from_pretrained(
                 source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, **options
@@ -117,8 +128,9 @@ def load(name: str, device: torch.device) -> LanguageModel:
     except MemoryError as error:
         raise UserError(f"model '{name}' does not fit into this machine's memory; take a smaller one") from error
     except Exception as error:  # loaders raise whatever their parsers do
-        raise UserError(f"model '{name}' cannot be loaded: {_reason(name, error)}") from error
+        raise UserError(f"model '{name}' cannot be loaded: {_reason(name, part, error)}") from error
     check_weights(name, found)
+    check_vocabulary(name, model, tokenizer)
     if facts:
         ends = model.generation_config.eos_token_id
         ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -144,7 +156,7 @@ def check_weights(name: str, found: Mapping[str, Any]) -> None:
     )
     others = sorted(found.get("unexpected_keys") or ())
     for keys, what in wrong:
-        names = sorted(key if isinstance(key, str) else key[0] for key in found.get(keys) or ())
+        names = sorted(map(_named, found.get(keys) or ()))
         if names:
             alike = next((other for other in others for key in names if other.endswith(f".{key}")), "")
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -153,16 +165,28 @@ def check_weights(name: str, found: Mapping[str, Any]) -> None:
             raise UserError(f"model '{name}' cannot be loaded: its files {what} the weights {shown}{hint}")
 
 
-def _facts(source: str, options: Mapping[str, Any]) -> Facts | None:
-    """What a GGUF file says that transformers does not read."""
-    if "gguf_file" not in options:
-        return None
-    return facts_of(Path(source) / options["gguf_file"], AutoConfig.from_pretrained(source, **options))
+def _named(key: str | tuple[str, Any, Any]) -> str:
+    """A weight, and of one in another shape this and the model's own."""
+    return key if isinstance(key, str) else f"{key[0]} ({list(key[1])} for {list(key[2])})"
+
+
+def check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
+    """Raises `UserError` if the tokenizer belongs to another model. Models may have room for more tokens than there
+    are, and tokenizers added ones (of pictures) that a model does not read."""
+    V = vocabulary(model)
+    last = max(set(tokenizer.get_vocab().values()) - set(tokenizer.added_tokens_decoder), default=0)
+    if last >= V or 2 * len(tokenizer) < V:
+        raise UserError(
+            f"model '{name}' cannot be loaded: its tokenizer has {max(last + 1, len(tokenizer))} tokens and its "
+            f"weights {V}: they belong to different models"
+        )
 
 
 def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
     """A model and a tokenizer that are loaded already, with what decoding needs. Raises `UserError` if no token ends an
     answer."""
+    if model.config.model_type == "rwkv":
+        model.config.rescale_every = 0  # outside training it would scale its weights where they are, and save them so
     stop_ids = _stop_ids(model, tokenizer)
     if not stop_ids:
         raise UserError(
@@ -230,7 +254,8 @@ def source_of(name: str) -> tuple[str, dict[str, Any]]:
     return name, plain
 
 
-def _reason(name: str, error: Exception) -> str:
+def _reason(name: str, part: str, error: Exception) -> str:
+    """`part`: what was read."""
     if "trust_remote_code" in str(error):
         return "it needs code of its own (auto_map in its files), which shoal never runs"
     if name.endswith(".gguf"):
@@ -244,7 +269,12 @@ def _reason(name: str, error: Exception) -> str:
             f"no folder of this name here, and the Hugging Face Hub did not give it{offline}; "
             f"check the name and the network{nearest(Path(name))}"
         )
-    return in_brief(error)
+    for file in sorted(Path(name).glob("*.*")):
+        if file.is_file() and file.open("rb").read(len(POINTER)) == POINTER:
+            return f"{file.name} only points to a file in Git LFS: fetch that with git lfs pull"
+    if part == "tokenizer" and "backend tokenizer" in str(error):
+        return "it has no tokenizer: tokenizer.json, tokenizer.model or the like is missing"
+    return f"its {part} cannot be read: {in_brief(error)}"
 
 
 def is_in_lines(tokenizer: Any) -> bool:
@@ -260,10 +290,10 @@ def _line_ends(tokenizer: Any) -> list[int]:
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     ids: set[int] = set()
-    text = model.config.get_text_config()
+    text, V = model.config.get_text_config(), vocabulary(model)
     for value in (model.generation_config.eos_token_id, text.eos_token_id, tokenizer.eos_token_id):
         ids.update(value if isinstance(value, list) else [value])
-    return frozenset(i for i in ids if i is not None)
+    return frozenset(i for i in ids if isinstance(i, int) and i < V)
 
 
 def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int]) -> int:

@@ -198,7 +198,12 @@ def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     """Logits of last hidden states, in float32 at least."""
     logits: torch.Tensor = model.get_output_embeddings()(hidden)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    config = model.config.get_text_config()
+    if times := getattr(config, "logit_scale", None):  # Cohere
+        logits = logits * times
+    if by := getattr(config, "logits_scaling", None):  # Granite
+        logits = logits / by
+    softcap = getattr(config, "final_logit_softcapping", None)
     return torch.tanh(logits / softcap) * softcap if softcap else logits
 
 

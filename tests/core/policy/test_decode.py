@@ -277,15 +277,15 @@ def test_a_model_whose_attention_cannot_be_replaced_is_refused() -> None:
 
 
 def test_a_model_that_does_something_unknown_to_its_scores_is_refused() -> None:
-    from transformers import GraniteConfig, GraniteForCausalLM
+    from transformers import HyperCLOVAXConfig, HyperCLOVAXForCausalLM
 
     check(make_model())
-    config = GraniteConfig(
+    config = HyperCLOVAXConfig(
         vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        logits_scaling=1e-3,
+        num_key_value_heads=2, logits_scaling=1e3, pad_token_id=0, eos_token_id=1,
     )  # fmt: skip
     with pytest.raises(UserError, match="nats off"):
-        check(GraniteForCausalLM(config))
+        check(HyperCLOVAXForCausalLM(config))
 
 
 def test_no_control_token_decides_whether_a_model_can_be_decoded() -> None:

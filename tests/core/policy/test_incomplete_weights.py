@@ -1,8 +1,11 @@
-"""Weights that are missing, under other names or tied: right, or refused in a line. Nothing is random in silence."""
+"""Parts of a model that are missing, damaged, of another model or tied: right, or refused in a line. Nothing is random
+in silence."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny import make_lm
+from tokenizers import AddedToken
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from shoal.errors import UserError
 from shoal.policy.loading import load
+from shoal.policy.trial import reads
 
 GUPPY = Path(str(files("shoal") / "guppy"))
 CPU = torch.device("cpu")
@@ -85,3 +91,105 @@ def test_adapters_that_lack_matrices_are_refused(tmp_path: Path) -> None:
     save_file(kept, file, {"format": "pt"})
     with pytest.raises(UserError, match=r"lack 2 matrices, such as .*layers\.0\."):
         load(str(tmp_path / "adapters"), CPU)
+
+
+def other_tokens(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        file = folder / "tokenizer.json"
+        settings = json.loads(file.read_text())
+        change(settings)
+        file.write_text(json.dumps(settings))
+
+    return edit
+
+
+def write(name: str, content: str) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_text(content)
+
+    return edit
+
+
+def other_vocabulary(size: int) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        model: Any = AutoModelForCausalLM.from_pretrained(GUPPY, dtype=torch.float32)
+        model.resize_token_embeddings(size, mean_resizing=False)
+        model.save_pretrained(folder)
+
+    return edit
+
+
+def without_tokenizer(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (without_tokenizer, "it has no tokenizer: tokenizer.json, .* is missing"),
+        (write("tokenizer.json", '{"version": "1.0", "added'), "its tokenizer cannot be read: JSONDecodeError"),
+        (other_tokens(lambda t: t["model"]["vocab"].update(zzzz=9999)), "has 10000 tokens and its weights 640"),
+        (other_vocabulary(100), "its tokenizer has 640 tokens and its weights 100: they belong to different models"),
+        (other_vocabulary(2000), "its tokenizer has 640 tokens and its weights 2000: they belong to different models"),
+        (write("config.json", '{"model_type": "lla'), "its config.json cannot be read: .* not a valid JSON file"),
+        (write("generation_config.json", "{"), "its generation_config.json cannot be read"),
+        (write("model.safetensors", "<html>404</html>"), "its weights cannot be read: SafetensorError"),
+        (
+            write("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+            "model.safetensors only points to a file in Git LFS",
+        ),
+    ],
+    ids="no tokenizer|cut|id above|smaller|larger|config|generation config|html|pointer".split("|"),
+)
+def test_a_part_that_is_damaged_or_of_another_model_is_named(
+    tmp_path: Path, edit: Callable[[Path], None], said: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(GUPPY, folder)
+    edit(folder)
+    with pytest.raises(UserError, match=said) as caught:
+        load(str(folder), CPU)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_library_says_in_its_second_line_is_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(GUPPY, folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").unlink()
+    (folder / "config.json").write_text(json.dumps(settings | {"num_attention_heads": 7}))
+    with pytest.raises(UserError, match=r"its config.json cannot be read: .* is not a multiple of .* heads \(7\)"):
+        load(str(folder), CPU)
+
+
+def test_added_tokens_with_their_spaces_and_several_ends_survive(tmp_path: Path) -> None:
+    lm = load(str(GUPPY), CPU)
+    kinds = [
+        AddedToken("<left>", lstrip=True, special=True),
+        AddedToken("<right>", rstrip=True, special=True),
+        AddedToken("<think>", lstrip=True, rstrip=True, special=False, normalized=False),
+    ]
+    tokenizer: Any = lm.tokenizer
+    tokenizer.add_tokens(kinds)
+    model: Any = lm.model
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    ends = sorted({*lm.stop_ids, *tokenizer.convert_tokens_to_ids(["<left>", "<right>"])})
+    model.generation_config.eos_token_id = ends
+    text = "2 +  <left> 2  <right>  = <think> 4"
+    wanted = tokenizer(text, add_special_tokens=False).input_ids
+    for number in range(2):  # saved and loaded twice
+        lm.save(tmp_path / str(number))
+        lm = load(str(tmp_path / str(number)), CPU)
+        assert lm.stop_ids == set(ends)
+        assert lm.tokenizer(text, add_special_tokens=False).input_ids == wanted
+        assert str(lm.tokenizer.decode(wanted)) == str(tokenizer.decode(wanted))
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_where_positions_depend_on_the_length_a_model_reads_no_more_than_the_original(kind: str) -> None:
+    factors = {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 4.0]} if kind == "longrope" else {}
+    rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32, **factors}
+    assert reads(make_lm("llama", rope_parameters=rope).model) == 32
+    assert reads(make_lm("llama").model) == 128
