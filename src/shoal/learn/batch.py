@@ -113,8 +113,10 @@ class Family:
         return self.rows[0].prompt_ids[: self.shared]
 
 
-def row_families(rows: Sequence[Row]) -> list[Family]:
-    """All rows, so that the fewest tokens are computed."""
+def row_families(rows: Sequence[Row], shared: bool = True) -> list[Family]:
+    """All rows, so that the fewest tokens are computed. `shared`: False: each row brings its whole prompt."""
+    if not shared:
+        return [Family([row]) for row in rows]
     found = families([row.prompt_ids for row in rows])
     return [Family([rows[number] for number in family.members], family.shared) for family in found]
 

@@ -24,14 +24,14 @@ KEPT_AT_MOST: Final = 2**31
 """Bytes of activations above which layers are checkpointed."""
 
 
-def checkpoint_above(model: Any, placement: Placement, token_budget: int) -> int:
+def checkpoint_above(model: Any, placement: Placement, token_budget: int, packs: bool = True) -> int:
     """The longest pass, in tokens, that is not checkpointed. It is `token_budget`, or 0 if a single row of so many
-    tokens keeps more than a quarter of the device's free memory, or more than 2 GiB."""
-    kept = token_budget * counted_bytes(model, placement, COUNTED) / COUNTED
+    tokens keeps more than a quarter of the device's free memory, or more than 2 GiB. `packs`: see `GRPOLearner`."""
+    kept = token_budget * counted_bytes(model, placement, COUNTED, packs) / COUNTED
     return 0 if kept > min(KEPT_AT_MOST, free_bytes(placement.device) / 4) else token_budget
 
 
-def counted_bytes(model: Any, placement: Placement, length: int) -> int:
+def counted_bytes(model: Any, placement: Placement, length: int, packs: bool = True) -> int:
     """What a forward pass over one row of `length` tokens keeps, half of them the prompt. A storage counts once;
     weights do not count."""
     seen = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
@@ -48,8 +48,9 @@ def counted_bytes(model: Any, placement: Placement, length: int) -> int:
     row = Row([1] * (length // 2), (Trained([1] * (length - length // 2 + 1), 1.0, 1.0, 0),))
     saved = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     with torch.enable_grad(), placement.autocast(), saved:
-        hidden = trained_hidden(model, tensors([row], placement.device))
-    del hidden
+        batch = tensors([row], placement.device)
+        made = trained_hidden(model, batch) if packs else model(batch.input_ids_RS, use_cache=False).logits
+    del made
     return kept
 
 

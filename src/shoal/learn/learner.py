@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
 from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families
 from shoal.learn.checkpointing import Checkpointing, checkpoint_above
-from shoal.learn.logprobs import Prefix, check_architecture, token_logprobs
+from shoal.learn.logprobs import Prefix, separate_logprobs, takes_packed, token_logprobs
 from shoal.learn.losses import make_loss
 from shoal.learn.losses.base import Tokens, kl_k3
 from shoal.learn.optim import make_optimizer, sum_gradients
@@ -81,10 +82,11 @@ class GRPOLearner:
         self.max_grad_norm = MAX_GRAD_NORM
         self.model: Any = policy.lm.model
         self.device: torch.device = policy.placement.device
-        check_architecture(self.model, policy.name)
+        self.packs = takes_packed(policy)
+        """Whether the completions of a question are computed together, behind one copy of their prompt."""
         self.optimizer = make_optimizer(self.model.parameters(), config.optim, learning_rate)
-        self.token_budget = token_budget(self.model)
-        above = checkpoint_above(self.model, policy.placement, self.token_budget)
+        self.token_budget = token_budget(self.model) if self.packs else 0
+        above = checkpoint_above(self.model, policy.placement, token_budget(self.model), self.packs)
         self.checkpointing = Checkpointing(self.model, above)
         self.reference = Reference(self.model) if config.beta else None
         self.flops = Flops.of(self.model)
@@ -139,7 +141,8 @@ class GRPOLearner:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
         self.optimizer.zero_grad(set_to_none=True)
         # a checkpointed layer is computed again in the backward pass
-        with attention(self.model), gradients_in_place(self.model, self.policy.placement):
+        placement = self.policy.placement
+        with attention(self.model) if self.packs else nullcontext(), gradients_in_place(self.model, placement):
             self.add_gradient(rows, fixed, sums)
         give_back()
         norm = self._clip()
@@ -195,6 +198,8 @@ class GRPOLearner:
         """logps_T and entropy_T, in one pass through the model."""
         layers = [] if prefix is None else prefix.layers
         with self.policy.placement.autocast():
+            if not self.packs:
+                return separate_logprobs(model, batch, self.policy.sampling.temperature)
             return token_logprobs(model, batch, self.policy.sampling.temperature, layers)
 
     @torch.no_grad()
@@ -220,7 +225,7 @@ class GRPOLearner:
 
     def families(self, rows: list[Row]) -> list[Family]:
         """This rank's part of `rows`, as families with a shared prefix."""
-        return row_families(self.ranks.deal(rows, len))
+        return row_families(self.ranks.deal(rows, len), self.packs)
 
     def cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """What the update read and computed, on all ranks together."""
@@ -233,7 +238,7 @@ class GRPOLearner:
 
     def tokens_read(self, rows: list[Row]) -> int:
         """Tokens that one pass over `rows` computes."""
-        return sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in row_families(rows))
+        return sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in row_families(rows, self.packs))
 
     def picture_flops(self, rows: list[Row]) -> float:
         """Floating-point operations of the pictures' features in one pass over `rows`."""

@@ -14,7 +14,9 @@ from shoal.errors import UserError, in_brief
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
 from shoal.policy.attention import KeysValues, Reading, attention
 from shoal.policy.decoders.base import ordinary_tokens
+from shoal.policy.decoders.generate import GenerateDecoder, say_once
 from shoal.policy.device import Placement
+from shoal.policy.language import LanguagePolicy
 from shoal.policy.vision import output_logits, read, read_prefix
 
 CHUNK_ELEMENTS = 2**24
@@ -48,21 +50,39 @@ def token_logprobs(
     return torch.cat([logps for logps, _ in parts]), torch.cat([entropy for _, entropy in parts])
 
 
+def separate_logprobs(model: Any, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `token_logprobs` gives, by the model's own forward pass: for a batch of one completion behind its prompt."""
+    logits_TV = model(batch.input_ids_RS, use_cache=False).logits[0, batch.columns_T]
+    logits_TV = logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32))
+    logps_T, entropy_T = _Selected.apply(logits_TV / temperature, batch.targets_T)
+    return logps_T, entropy_T
+
+
+def takes_packed(policy: LanguagePolicy) -> bool:
+    """Whether a question's completions are computed together in an update. Where that is not right, each one takes a
+    pass of its own, and a line on standard error says so."""
+    try:
+        if not isinstance(policy.decoder, GenerateDecoder):
+            check_architecture(policy.lm.model, policy.name)
+            return True
+    except UserError as error:
+        if policy.lm.vision is not None:
+            raise
+        say_once(f"{error}; each of its answers takes a pass of its own, which is slower")
+    return False
+
+
 def check_architecture(model: PreTrainedModel, name: str) -> None:
     """Raises `UserError` if log-probabilities computed here differ from those of the model's own forward pass: its
     attention takes no such mask, or it changes its logits in a way that is not known here."""
     try:
         difference = _packing_error(model)
     except Exception as error:  # architectures refuse a mask in many ways
-        raise UserError(
-            f"model '{name}' ({model.config.model_type}) cannot be trained here: it does not take a question's answers "
-            f"packed together ({in_brief(error)})"
-        ) from error
+        takes = f"does not take a question's answers packed together ({in_brief(error)})"
+        raise UserError(f"model '{name}' ({model.config.model_type}) {takes}") from error
     if not difference < 1e-2:  # NaN is refused too
-        raise UserError(
-            f"model '{name}' ({model.config.model_type}) cannot be trained here: its log-probabilities come out "
-            f"{difference:.2g} nats off when a question's answers are packed together"
-        )
+        off = f"log-probabilities of a question's answers packed together come out {difference:.2g} nats off"
+        raise UserError(f"model '{name}' ({model.config.model_type}): {off}")
 
 
 @torch.no_grad()

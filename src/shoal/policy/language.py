@@ -12,7 +12,7 @@ from shoal.errors import Stopped, UserError
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import control_strings
 from shoal.policy.decoders.base import Decoder, Dialogue, MakeDecoder, Request, Sampled, Sampling, check_decoder
-from shoal.policy.decoders.own import OwnDecoder
+from shoal.policy.decoders.generate import fitting_decoder
 from shoal.policy.device import Placement, place
 from shoal.policy.families import kept_tokens
 from shoal.policy.flops import Flops
@@ -54,15 +54,18 @@ class LanguagePolicy:
     ) -> None:
         """`model`: a name on the Hub, a folder, a GGUF file or "guppy". `placement`: None: the best that this machine
         has. `max_completion_length`: if there is no `sampling`. `ranks`: among which questions are divided.
-        `decoder`: None: shoal's own."""
+        `decoder`: None: the fastest that is right."""
         self.placement = placement or place()
         self.sampling = sampling or Sampling(max_completion_length=max_completion_length)
         self.lm = load(model, self.placement.device) if isinstance(model, str) else model
         self.ranks = ranks
         self.lm.model.eval()
         use_fast_products(self.lm.model, self.placement.device)
-        self.decoder: Decoder = (decoder or OwnDecoder)(self.lm, self.placement)
-        check_decoder(self.decoder, self.lm, self.placement)
+        if decoder is None:
+            self.decoder: Decoder = fitting_decoder(self.lm, self.placement)
+        else:
+            self.decoder = decoder(self.lm, self.placement)
+            check_decoder(self.decoder, self.lm, self.placement)
         check_pictures(self.lm.model, self.lm.name, self.placement)
         self._template = chat_template(self.lm.tokenizer, self.lm.name)
         vision = self.lm.vision

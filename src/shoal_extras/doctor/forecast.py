@@ -24,7 +24,7 @@ from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.parallel.ranks import ALONE
 from shoal.policy.decoders.base import OWN, ordinary_tokens
-from shoal.policy.decoders.own import CACHE_BYTES, cache_bytes_per_token
+from shoal.policy.decoders.own import CACHE_BYTES, OwnDecoder, cache_bytes_per_token
 from shoal.policy.device import Placement, place
 from shoal.policy.families import kept_tokens
 from shoal.policy.language import LanguagePolicy
@@ -168,6 +168,8 @@ def half_right(question: Question, answers: tuple[Completion, ...]) -> Scored:
 
 def _cache_bytes(policy: LanguagePolicy, questions: Sequence[Question], tokens: int) -> int:
     """Keys and values while `questions` are answered with so many `tokens` each."""
+    if not isinstance(policy.decoder, OwnDecoder):
+        return 0  # unknown
     prompts = kept_tokens([policy.prompt_ids(question) for question in questions])
     return min(CACHE_BYTES, cache_bytes_per_token(policy.lm.model) * (prompts + len(questions) * tokens))
 

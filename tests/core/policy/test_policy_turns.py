@@ -9,8 +9,8 @@ from tiny import make_policy, plain_logits
 
 from shoal.errors import UserError
 from shoal.policy import language
-from shoal.policy.decoders import own
-from shoal.policy.decoders.base import Sampling
+from shoal.policy.decoders import generate, own
+from shoal.policy.decoders.base import MakeDecoder, Sampling
 from shoal.policy.decoders.draw import draw
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.template import ChatFrame, Slot
@@ -32,7 +32,8 @@ def ends_often(monkeypatch: pytest.MonkeyPatch) -> None:
         return draw(logits_BV, sampling, chance_B)
 
     monkeypatch.setattr(own, "draw", biased)
-    monkeypatch.setattr(language, "check_decoder", lambda *_: None)  # it knows of no bias
+    monkeypatch.setattr(generate, "draw", biased)
+    monkeypatch.setattr(language, "fitting_decoder", own.OwnDecoder)  # it knows of no bias
 
 
 def talker(architecture: str = "llama", chat: bool = False, length: int = 6, **options: object) -> LanguagePolicy:
@@ -53,8 +54,12 @@ def expected(policy: LanguagePolicy, question: Question, completion: Completion)
 @pytest.mark.parametrize(
     ("architecture", "chat"), [("llama", False), ("llama", True), ("gemma3", False), ("gpt2", True)]
 )
-def test_log_probabilities_are_those_of_one_pass_through_the_whole(architecture: str, chat: bool) -> None:
+@pytest.mark.parametrize("decoder", [own.OwnDecoder, generate.GenerateDecoder])
+def test_log_probabilities_are_those_of_one_pass_through_the_whole(
+    decoder: MakeDecoder, architecture: str, chat: bool
+) -> None:
     policy = talker(architecture, chat)
+    policy.decoder = decoder(policy.lm, policy.placement)
     groups = policy.generate(QUESTIONS, 4, seed=1)
     said = [(question, c) for question, group in zip(QUESTIONS, groups, strict=True) for c in group]
     assert {len(c.parts) for _, c in said} >= {1, 2, 3}  # they end at different times

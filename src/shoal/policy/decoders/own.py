@@ -124,7 +124,7 @@ def sample(
     results = [Sampled() for _ in range(len(prompts) * G)]
     longest = sampling.max_completion_length if talk is None else talk.longest
     turns = [1] * len(prompts) if talk is None else talk.turns
-    chance_RT = _chances(seeds, G, [sampling.max_completion_length * most for most in turns])
+    chance_RT = chances(seeds, G, [sampling.max_completion_length * most for most in turns])
     buckets, living, first = [], [], []
     for family in families(prompts):
         L = family.shared
@@ -169,7 +169,7 @@ def sample(
     return [results[q * G : (q + 1) * G] for q in range(len(prompts))]
 
 
-def _chances(seeds: Sequence[int], num_generations: int, lengths: Sequence[int]) -> torch.Tensor:
+def chances(seeds: Sequence[int], num_generations: int, lengths: Sequence[int]) -> torch.Tensor:
     """A number in [0, 1) for each token of each completion, drawn on the processor: the same on every machine."""
     generator = torch.Generator()
     drawn = [
