@@ -19,7 +19,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from shoal.child import command, environment
+from shoal.child import command, environment, limit
 from shoal.errors import UserError, in_brief
 
 SECONDS = 5
@@ -195,7 +195,7 @@ def _in_process(request: dict[str, Any]) -> list[tuple[str, str]]:
 def main() -> None:
     """In the process: one request in, one answer out."""
     request = json.loads(sys.stdin.buffer.read())
-    _limit(request["seconds"])
+    limit(MEMORY, request["seconds"])
     answers = [_render(request["source"], {**request["variables"], **chat}) for chat in request["chats"]]
     sys.stdout.buffer.write(json.dumps(answers).encode())
 
@@ -244,15 +244,3 @@ def _environment() -> Any:
     environment.filters["tojson"] = tojson
     environment.globals |= {"raise_exception": raise_exception, "strftime_now": TODAY.strftime}
     return environment
-
-
-def _limit(seconds: int) -> None:
-    """Limits where the system has them."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from shoal.child import limit
+
 MEMORY = 2 * 2**30
 """Bytes of address space that scoring may use beyond what the worker has when it is ready."""
 
@@ -35,7 +37,7 @@ class Refused(PermissionError):  # noqa: N818 (an attempt, not a fault)
 def install() -> None:
     """Install all of it. Call it when everything that scoring needs has been imported."""
     _replace_eval()
-    limit()
+    limit(MEMORY)
     sys.dont_write_bytecode = True  # a module may still be imported late
     sys.addaudithook(_hook)
 
@@ -119,20 +121,3 @@ def _replace_eval() -> None:
 
 def _no_eval(*_arguments: Any) -> Any:
     raise Refused("sympy's eval is off")
-
-
-def limit(memory: int = MEMORY) -> None:
-    """Sets limits where the system has them: no file grows, no core is dumped; on Linux at most `memory` bytes more
-    than the process has now."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
-        resource.setrlimit(kind, (0, 0))
-    if sys.platform == "linux":
-        with open("/proc/self/statm") as statm:
-            used = int(statm.read().split()[0]) * resource.getpagesize()
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        most = used + memory if hard == resource.RLIM_INFINITY else min(used + memory, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))

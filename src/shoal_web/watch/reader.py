@@ -21,10 +21,9 @@ from typing import Any, Final
 import duckdb
 import msgspec
 
-from shoal.child import command
+from shoal.child import command, limit
 from shoal.errors import UserError
 from shoal.runs.tables import TABLES
-from shoal.sandbox.guard import limit
 from shoal.sandbox.pipes import Handler, serve
 from shoal.sandbox.process import GuardedProcess
 from shoal_web.watch.source import BusyError

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from shoal.errors import UserError, in_brief
-from shoal.sandbox.sheets import sheets_of
 from shoal.tasks.data.forms import is_named
 from shoal.tasks.data.rows import MOST_BYTES, MOST_RIGHT, Unusable
+from shoal.tasks.data.sheets import sheets_of
 from shoal.untrusted import open_regular, printable
 
 TEXTS: Final = (".csv", ".tsv", ".txt")

@@ -10,16 +10,15 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.child import command, die_with_parent, own_link, start
+from shoal.child import command, die_with_parent, limit, own_link, start
 from shoal.errors import UserError, in_brief
-from shoal.sandbox.guard import limit
 from shoal.untrusted import open_regular, printable
 
 MEMORY: Final = 2**31
 """Bytes that reading a workbook may take."""
 SECONDS: Final = 120
 """Seconds that it may take."""
-COMMAND: Final = command("shoal.sandbox.sheets")
+COMMAND: Final = command("shoal.tasks.data.sheets")
 
 
 def sheets_of(path: Path, wanted: str = "") -> dict[str, list[list[Any]]]:
