@@ -25,7 +25,7 @@ from shoal.answers.mathematics import load_math
 LINE = "{:<8} {:<24} {:<52} person {:.0f}  shoal {:.0f}  math-verify {}  lm-eval {}"
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "answers.md"
+PAGE = Path(__file__).parent / "tables" / "answers.md"
 SHOWN = 160
 """Rows in the page, evenly from all."""
 

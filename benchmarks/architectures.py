@@ -1,7 +1,7 @@
 """Which causal architectures of the installed transformers shoal trains, by which path, and how right.
 
-    python benchmarks/architectures.py                          # some minutes; writes docs/reference/architectures.md
-    python benchmarks/architectures.py llama mamba              # these alone, on standard output
+    python benchmarks/architectures.py                       # some minutes; writes benchmarks/tables/architectures.md
+    python benchmarks/architectures.py llama mamba           # these alone, on standard output
 
 Each architecture is made tiny, with random weights, from its default configuration. A policy and a learner are made of
 it as a run makes them, and a step is taken. "Off" is the greatest difference, in nats, between log-probabilities of
@@ -42,7 +42,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel
 from shoal.rollout import Message, Question, QuestionId, Rollout, Scored
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "architectures.md"
+PAGE: Final = Path(__file__).parent / "tables" / "architectures.md"
 CPU: Final = Placement(torch.device("cpu"), torch.float32)
 REFUSED: Final = "refused"
 NOT_MADE: Final = "not made small"

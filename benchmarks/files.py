@@ -1,4 +1,4 @@
-"""Files of data as people have them: what shoal reads each as. Writes docs/reference/files.md.
+"""Files of data as people have them: what shoal reads each as. Writes benchmarks/tables/files.md.
 
 python benchmarks/files.py            # writes the page; exit code 1 if one is read otherwise than a person would
 python benchmarks/files.py excel      # prints those with "excel" in their names or descriptions
@@ -21,10 +21,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "files.md"
+PAGE: Final = Path(__file__).parent / "tables" / "files.md"
 PREFACE: Final = """# Files of data
 
-What `python benchmarks/files.py` writes: {} files as people have them, as [shoal reads](../guides/data.md) them.
+What `python benchmarks/files.py` writes: {} files as people have them, as
+[shoal reads](../../docs/guides/data.md) them.
 A file is right if its questions, right answers, scoring and held-out rows are those that a person expects, or if it is
 refused with what to do. {} are.
 
