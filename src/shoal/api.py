@@ -203,10 +203,8 @@ def make_node(
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards.scorer import Scorer
     from shoal.sandbox.replay import attach_environments
-    from shoal.selection.levels import Levels
     from shoal.selection.pool import Pool
     from shoal.selection.selection import FairSelection
-    from shoal.tasks import Tasks as DrawnTasks
 
     policy: Policy = (
         LanguagePolicy(model, max_completion_length=max_completion_length) if isinstance(model, str) else model
@@ -215,9 +213,8 @@ def make_node(
         learner = GRPOLearner(policy)
     attach_environments(policy, verifier)
     scorer = Scorer(tasks, verifier)
-    levels = Levels(tasks) if isinstance(tasks, DrawnTasks) and tasks.ladders else None
     selection = selection or FairSelection()
-    return Node(name, seed, tasks, scorer, policy, learner, swarm, selection, Pool(), I, J, G, levels=levels)
+    return Node(name, seed, tasks, scorer, policy, learner, swarm, selection, Pool(), I, J, G)
 
 
 def _execute(

@@ -15,7 +15,6 @@ from pathlib import Path
 from shoal.protocols import Learner, Policy, Pool, Selection, Stateful, Swarm, TaskSource, UpdateResult
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
-from shoal.selection.levels import Levels
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,6 @@ class Node:
     """Completions for each question."""
     questions_per_round: int | None = None
     """Own questions in each round; None: I."""
-    levels: Levels | None = None
-    """Draws in place of the tasks, where these have levels of difficulty."""
     round: int = 0
     local: list[Scored] = field(default_factory=list)
     """Own rollouts of the current round."""
@@ -87,12 +84,10 @@ class Node:
         self.round += 1
         self.seconds.clear()
         with self._timed("generate"):
-            questions = (self.levels or self.tasks).draw(self.asked, *self.swarm.seed_key, self.round)
+            questions = self.tasks.draw(self.asked, *self.swarm.seed_key, self.round)
             completions = self._answers(questions)
         with self._timed("score"):
             self.local = self.scorer.score(self.rollouts(questions, completions))
-        if self.levels:
-            self.levels.observe(self.local)
         self.sent = self.selection.to_send(self.local)
         self.swarm.share(self.sent)
 
@@ -141,7 +136,7 @@ class Node:
     @property
     def _stateful(self) -> list[Stateful]:
         """The parts with a state, but for the policy."""
-        parts = (self.learner, self.pool, self.levels, self.swarm, self.selection)
+        parts = (self.learner, self.pool, self.swarm, self.selection)
         return [part for part in parts if part is not None]
 
     def _seed(self, purpose: str) -> int:

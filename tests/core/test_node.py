@@ -11,7 +11,7 @@ from fakes import RIGHT, WRONG, Exact, Parrot, Student, join, make_node, questio
 
 from shoal.config.sections import SelectionConfig
 from shoal.node import Node
-from shoal.rollout import Completion, Question, Rollout, Scored
+from shoal.rollout import Completion, Question, Rollout
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.transports.memory import MemorySwarm
@@ -255,44 +255,6 @@ def test_more_questions_are_the_same_ones_and_more() -> None:
     for node in (few, many):
         node.act()
     assert many.local[:2] == few.local
-
-
-class Climbing:
-    """Levels that note what they see."""
-
-    def __init__(self) -> None:
-        self.seen: list[Scored] = []
-
-    def draw(self, n: int, *key: str | int) -> list[Question]:
-        return [question(10 * len(self.seen) + slot * 5 + 1) for slot in range(n)]
-
-    def observe(self, local: Sequence[Scored]) -> None:
-        self.seen += local
-
-    def mean_levels(self, local: Sequence[Scored]) -> dict[str, float | None]:
-        return {"say": float(len(local))}
-
-    def save(self, folder: Path) -> None:
-        (folder / "seen").write_text(str(len(self.seen)))
-
-    def load(self, folder: Path) -> None:
-        self.seen.clear()
-
-
-def test_levels_draw_and_see_own_rollouts_alone(tmp_path: Path) -> None:
-    swarm, levels = MemorySwarm(), Climbing()
-    ada, bob = make_node("ada", swarm, levels=levels), make_node("bob", swarm)
-    for _ in range(2):
-        for node in (ada, bob):
-            node.act()
-        assert len(ada.learn().from_peers) == 2
-        bob.learn()
-    assert [scored.rollout.question.index for scored in levels.seen] == [1, 6, 21, 26]
-    assert {scored.rollout.node for scored in levels.seen} == {"ada"}
-    ada.save(tmp_path / "ada")
-    assert (tmp_path / "ada" / "seen").read_text() == "4"
-    bob.save(tmp_path / "bob")
-    assert not (tmp_path / "bob" / "seen").exists()
 
 
 def test_a_node_that_chooses_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:

@@ -98,8 +98,7 @@ class Config(Section):
         if config.round.questions_per_round == "auto":
             config.round.questions_per_round = config.round.local
         if config.evaluation.questions == "auto":
-            levels = [max(1, len(task.levels)) for task in config.tasks.sources]  # each has questions of its own
-            tasks = sum(levels) or len(config.tasks.only) or PAPER_TASKS
+            tasks = own or len(config.tasks.only) or PAPER_TASKS
             several = config.tasks.suite != "games"  # a suite of one task
             config.evaluation.questions = 16 if pond and several else max(4, HELD_OUT // (tasks if several else 1))
         if config.evaluation.samples == "auto":

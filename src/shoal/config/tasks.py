@@ -23,9 +23,6 @@ class TaskSpec(Section):
     one's own (see docs/guides/tasks.md)."""
     parameters: dict[str, Any] = {}
     """The task's own parameters; what is not given has the task's default."""
-    levels: list[dict[str, Any]] = Field([], max_length=64)
-    """Makes a ladder of the task: for each level, the easiest first, parameters that go over `parameters`. Each node
-    draws mostly the levels where it is right sometimes."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """How often the task is drawn, relative to the others."""
     answer: str = "whole"

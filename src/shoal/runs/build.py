@@ -41,7 +41,6 @@ from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usab
 from shoal.runs.models import OF_ONE_PROCESS, endpoint_policy, make_nodes, make_policies
 from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
-from shoal.selection.levels import Levels
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.tasks import Tasks
@@ -152,7 +151,6 @@ class Nodes:
             J=config.round.peers,
             G=config.policy.num_generations,
             questions_per_round=int(config.round.questions_per_round),
-            levels=Levels(self.tasks) if self.tasks.ladders else None,
         )
 
     def make_learner(self, name: str, policy: Policy) -> Learner | None:

@@ -30,10 +30,6 @@ class OwnSuccess(msgspec.Struct):
             count = min(count + 1, MEMORY)
             self.rates[task] = rate + (min(max(scored.mean_reward, 0.0), 1.0) - rate) / count, count
 
-    def of(self, task: str, config: str) -> tuple[float, int]:
-        """The success rate at a task with these parameters, and the number of rollouts behind it."""
-        return self.rates.get((task, config), (0.0, 0))
-
     def with_baseline(self, scored: Scored) -> Scored | None:
         """The rollout ready to be learned from, or None if it carries no gradient.
 
@@ -42,7 +38,7 @@ class OwnSuccess(msgspec.Struct):
         """
         if len(scored.rewards) > 1:
             return scored if scored.live else None
-        rate, count = self.of(*_task(scored))
+        rate, count = self.rates.get(_task(scored), (0.0, 0))
         if not count or abs(scored.rewards[0] - rate) < LEAST:
             return None
         return msgspec.structs.replace(scored, baseline=rate)

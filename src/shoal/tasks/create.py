@@ -1,13 +1,10 @@
-"""Makes tasks from their specifications, with their levels and worked examples.
+"""Makes tasks from their specifications, with their worked examples.
 
     task = create_task(TaskSpec(name="chain_sum", parameters={"max_terms": 3}))
     question = task.question(seed=7, index=0)
-    [(task, spec), (harder, its_spec)] = create_levels(TaskSpec(name="gcd", levels=[{}, {"max_value": 99}]))
-    its_spec.parameters      # {"max_value": 99}
     worked_examples(task, spec, is_held_out)     # user, assistant, user, assistant, ...
 
-Each level of a ladder is a task of its own; `selection.levels` chooses from which level a node draws. Worked examples
-depend on the task's parameters and on the form of answers alone, so all nodes show the same ones.
+Worked examples depend on the task's parameters and on the form of answers alone, so all nodes show the same ones.
 """
 
 import functools
@@ -90,27 +87,6 @@ def _maker(name: str) -> Callable[..., Task]:
     if kind in offered(ADAPTERS):
         make = functools.partial(offered(ADAPTERS)[kind].load(), make)
     return functools.partial(_environment, make)
-
-
-def create_levels(spec: TaskSpec) -> list[tuple[Task, TaskSpec]]:
-    """The task of each level with its specification, the easiest first; the one task of a `spec` without levels.
-
-    Raises `UserError` as `create_task` does, and for levels that are alike.
-    """
-    if not spec.levels:
-        return [(create_task(spec), spec)]
-    made: dict[str, tuple[Task, TaskSpec]] = {}
-    for number, parameters in enumerate(spec.levels, 1):
-        level = spec.model_copy(update={"parameters": spec.parameters | parameters, "levels": []})
-        try:
-            task = create_task(level)
-        except UserError as error:
-            raise UserError(f"level {number}: {error}") from error
-        if task.config in made:
-            same = list(made).index(task.config) + 1
-            raise UserError(f"task {spec.name!r}: its levels {same} and {number} are the same; give fewer of them")
-        made[task.config] = task, level
-    return list(made.values())
 
 
 TRIES = 100

@@ -5,15 +5,13 @@
     tasks.held_out(per_task=16, seed=0)             # never among those that `draw` gives
     question = validate(tasks, rollout.question, rollout.question_hash, len(rollout.completions))
 
-A draw has no state: a node that resumes asks what it would have asked. Each level of a ladder (`TaskSpec.levels`) is
-drawn, held out and scored as a task of its own. Nobody's word is taken for a question: it is made again from its id,
-and own and peers' rollouts are checked alike.
+A draw has no state: a node that resumes asks what it would have asked. Nobody's word is taken for a question: it is
+made again from its id, and own and peers' rollouts are checked alike.
 """
 
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -23,7 +21,7 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError, in_brief
 from shoal.protocols import TaskSource
 from shoal.rollout import Message, Question, QuestionId, hash_of, seed_of
-from shoal.tasks.create import create_levels, worked_examples
+from shoal.tasks.create import create_task, worked_examples
 from shoal.tasks.data.task import DataTask
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.suites import specs_of
@@ -82,10 +80,9 @@ class Tasks:
     def __init__(self, config: TasksConfig) -> None:
         self.config = config
         self._trouble = Trouble("questions could not be made")
-        entries = [create_levels(spec) for spec in specs_of(config)]
-        self.tasks = [task for entry in entries for task, _ in entry]
-        self.specs = [spec for entry in entries for _, spec in entry]
-        """How each task is asked, as a task without levels."""
+        self.specs = specs_of(config)
+        """How each task is asked."""
+        self.tasks = list(map(create_task, self.specs))
         identities = [(t.name, t.version, identity_of(t, spec)) for t, spec in zip(self.tasks, self.specs, strict=True)]
         if twice := [identity for identity, count in Counter(identities).items() if count > 1]:
             raise UserError(f"task {twice[0][0]!r} is listed twice with the same parameters; give it more weight")
@@ -100,23 +97,20 @@ class Tasks:
             identity: _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
             for identity, task, spec in zip(identities, self.tasks, self.specs, strict=True)
         }
-        named = list(zip(labels([entry[0][0].name for entry in entries]), map(len, entries), strict=True))
-        self.ladders = {name: at_levels(name, count) for name, count in named if count > 1}
-        """The labels of each ladder's levels, the easiest first."""
-        self.labels = [label for name, count in named for label in at_levels(name, count)]
+        self.labels = labels([task.name for task in self.tasks])
         """A name for each task, unique even where two differ by parameters alone."""
-        self.weights = [spec.weight / len(entry) for entry in entries for _, spec in entry]
-        """How often each task is drawn, relative to the others; the levels of a ladder share its weight."""
+        self.weights = [spec.weight for spec in self.specs]
+        """How often each task is drawn, relative to the others."""
         self._labelled = dict(zip(self.labels, self._sources.values(), strict=True))
         # Nodes regenerate each other's questions. Bound to the instance, not the class.
         self._cached = functools.lru_cache(maxsize=4096)(self._make)
         self._alike |= {identity for identity, source in self._sources.items() if self._begins_alike(source)}
 
-    def draw(self, n: int, *key: str | int, weights: Sequence[float] | None = None) -> list[Question]:
-        """`n` training questions. `weights`: in the place of the tasks' own. One that its task fails to make has no
-        prompt, and is counted in `trouble`. Raises `UserError` if a task has none within reach."""
+    def draw(self, n: int, *key: str | int) -> list[Question]:
+        """`n` training questions. One that its task fails to make has no prompt, and is counted in `trouble`. Raises
+        `UserError` if a task has none within reach."""
         self._trouble.count(n)
-        return [self._draw(slot, key, weights or self.weights) for slot in range(n)]
+        return [self._draw(slot, key) for slot in range(n)]
 
     @property
     def trouble(self) -> str:
@@ -176,11 +170,6 @@ class Tasks:
         """Name, version and parameters' hash of each task, as in the ids of its questions."""
         return list(self._sources)
 
-    def identity(self, label: str) -> tuple[str, str]:
-        """The task and the parameters' hash in the ids of the questions with this label."""
-        source = self._labelled[label]
-        return source.task.name, source.config
-
     def label_of(self, identity: QuestionId) -> str | None:
         """The label of the task that made a question; None if it is none of these."""
         source = self._sources.get((identity.task, identity.version, identity.config))
@@ -238,8 +227,8 @@ class Tasks:
             and all(self.is_held_out(question) for question in before)
         )
 
-    def _draw(self, slot: int, key: tuple[str | int, ...], weights: Sequence[float]) -> Question:
-        source = Random(seed_of(*key, slot)).choices(list(self._sources.values()), weights)[0]
+    def _draw(self, slot: int, key: tuple[str | int, ...]) -> Question:
+        source = Random(seed_of(*key, slot)).choices(list(self._sources.values()), self.weights)[0]
         seed = slot_seed(key, slot, source.task.name)
         try:
             return self._first(source, seed)
@@ -314,11 +303,6 @@ def labels(names: list[str]) -> list[str]:
         seen[name] += 1
         labels.append(name if total[name] == 1 else f"{name}#{seen[name]}")
     return labels
-
-
-def at_levels(label: str, count: int) -> list[str]:
-    """The labels of a task's levels: a@1, a@2; its own if it has one level."""
-    return [label] if count == 1 else [f"{label}@{level}" for level in range(1, count + 1)]
 
 
 DrawKey = tuple[str | int, ...]

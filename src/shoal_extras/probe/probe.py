@@ -20,7 +20,7 @@ from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Task, Tasks
-from shoal.tasks.create import create_levels
+from shoal.tasks.create import create_task
 from shoal.tasks.draw import QuestionFailed, labels
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.suites import specs_of
@@ -61,7 +61,7 @@ class Found:
     """What the answers to one task were like, asked in one way."""
 
     spec: TaskSpec
-    """The task as it was asked; of a ladder, whose first level was asked, all levels."""
+    """The task as it was asked."""
     way: Way
     G: int
     """Answers to each question."""
@@ -112,16 +112,16 @@ def probe(
     seed: int,
     on_progress: Callable[[int, float], None] = lambda questions, spent: None,
 ) -> dict[str, list[Found]]:
-    """For each task, and the first level of a ladder, what was found in each way that it can be asked in: at least one
-    question, and more while there are `seconds` left, or until Ctrl-C. `on_progress` hears how many questions each has
-    had, and how long it took. Raises `UserError` for tasks that cannot be made."""
+    """For each task what was found in each way that it can be asked in: at least one question, and more while there are
+    `seconds` left, or until Ctrl-C. `on_progress` hears how many questions each has had, and how long it took. Raises
+    `UserError` for tasks that cannot be made."""
     config = tasks.model_copy(update={"examples": "task", "answer": "task"})
-    asked = [(spec, *create_levels(spec)[0]) for spec in specs_of(tasks)]
+    asked = [(spec, create_task(spec)) for spec in specs_of(tasks)]
     found: dict[str, list[Found]] = {}
     config.sources = []  # one set of tasks has them all: in another form it is another task
-    for label, (spec, task, level) in zip(labels([task.name for _, task, _ in asked]), asked, strict=True):
+    for label, (spec, task) in zip(labels([task.name for _, task in asked]), asked, strict=True):
         ways = ways_for(task)
-        config.sources += [way.of(level) for way in ways]
+        config.sources += [way.of(spec) for way in ways]
         found[label] = [Found(way.of(spec), way, G) for way in ways]
     entries = [one for ways in found.values() for one in ways]
     made = Tasks(config)

@@ -24,7 +24,6 @@ from shoal.runs.build import make_selection
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
-from shoal.selection.levels import Levels
 from shoal.tasks import Tasks
 from shoal_extras.trl.checks import check_stop
 from shoal_extras.trl.learner import TrainerLearner, WholeGroups
@@ -102,7 +101,6 @@ class Opened:
             I=config.round.local,
             J=config.round.peers,
             G=config.policy.num_generations,
-            levels=Levels(tasks) if tasks.ladders else None,
         )
 
     def _join(self, rewards: Combined | None) -> tuple[str, Swarm]:

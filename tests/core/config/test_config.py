@@ -71,7 +71,6 @@ specs = st.fixed_dictionaries(
     optional={
         "parameters": st.dictionaries(st.text(), values, max_size=3),
         "weight": numbers,
-        "levels": st.lists(st.dictionaries(st.text(), values, max_size=2), min_size=2, max_size=3),
         "answer": st.sampled_from(["whole", "tag"]),
         "system_prompt": st.text(),
     },
@@ -161,15 +160,6 @@ def test_what_auto_means(settings: dict[str, Any], expected: tuple[Any, ...]) ->
     assert tuple(value_of(config, name) for name in names) == expected
 
 
-def test_each_level_of_a_ladder_has_its_share_of_held_out_questions() -> None:
-    tasks = [
-        {"name": "chain_sum", "levels": [{"max_terms": n} for n in range(2, 8)]},
-        {"name": "gcd"},
-        {"name": "products", "levels": [{}, {}]},
-    ]
-    assert make_config({"tasks": {"sources": tasks}}, "given").resolved().evaluation.questions == 64 // 9
-
-
 @pytest.mark.parametrize(
     ("settings", "optim"),
     [
@@ -229,13 +219,6 @@ def test_unknown_settings_without_a_likeness(name: str) -> None:
         ({"tasks": 3}, "tasks = 3"),
         ({"tasks": {"sources": [{}]}}, "the setting 'tasks.sources.0.name' is missing"),
         ({"tasks": {"sources": [{"name": "gcd", "weight": 0}]}}, "tasks.sources.0.weight = 0"),
-        *(
-            (
-                {"tasks": {"sources": [{"name": "gcd", "levels": levels}]}},
-                "tasks.sources.0.levels",
-            )
-            for levels in (0, 3, 2.0, "3", True, [{}] * 65, [3, 4], {"max_value": 5})
-        ),
     ],
 )
 def test_wrong_values_are_named(settings: dict[str, Any], part: str) -> None:

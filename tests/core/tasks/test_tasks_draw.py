@@ -75,3 +75,14 @@ def test_questions_of_others_are_unknown(change: dict[str, str | int]) -> None:
 def test_the_same_questions_by_a_config_that_was_sent() -> None:
     config = TasksConfig.model_validate_json(CONFIGS["paper"].model_dump_json())
     assert Tasks(config).draw(20, "k") == TASKS["paper"].draw(20, "k")
+
+
+def test_tasks_are_drawn_as_ever() -> None:
+    """The digits of earlier versions."""
+    sources = [{"name": "gcd"}, {"name": "lcm", "weight": 2.5}]
+    plain = Tasks(TasksConfig.model_validate({"sources": sources}))
+    assert [(question.id.task, question.id.seed) for question in plain.draw(3, "node key", 17)] == [
+        ("lcm", 3249798387174443540),
+        ("lcm", 981696875503943175),
+        ("gcd", 6730728790513188417),
+    ]

@@ -127,12 +127,3 @@ def test_the_plainest_of_equal_ways_is_recommended() -> None:
     assert recommend({"a": ways})["a"] is ways[0]
     better = [found(0, [1], [True]), found(3, [4], [True])]
     assert recommend({"a": better})["a"] is better[1]
-
-
-def test_a_ladder_is_asked_at_its_first_level_and_kept_whole() -> None:
-    ladder = TaskSpec(name="chain_sum", levels=[{"max_terms": 2}, {"max_terms": 3}])
-    model = Model(lambda question: answered(question) if question.examples else None)
-    ways = probe(model, TasksConfig(sources=[ladder, WORDS]), 4, 0, 0)
-    assert list(ways) == ["chain_sum", "spell_backward"]
-    best = recommend(ways)
-    assert {label: one.spec for label, one in best.items()} == {"chain_sum": ladder.model_copy(update={"examples": 3})}

@@ -66,16 +66,6 @@ def test_tasks_come_by_their_weights() -> None:
     assert 260 < labels["gcd"] < 340
 
 
-def test_the_levels_of_a_ladder_share_its_weight() -> None:
-    config = TasksConfig.model_validate(
-        {"sources": [{"name": "gcd"}, {"name": "chain_sum", "levels": [{"max_terms": n} for n in (2, 3, 4)]}]}
-    )
-    questions = Questions(Tasks(config), b"s" * 32)
-    labels = Counter(questions.draw(b"k" * 32, number)[0] for number in range(400))
-    assert 160 < labels["gcd"] < 240
-    assert labels.keys() == {"gcd", "chain_sum@1", "chain_sum@2", "chain_sum@3"}
-
-
 def test_the_secret_is_made_once_and_is_secret(tmp_path: Path, tasks: Tasks) -> None:
     secret = read_secret(tmp_path)
     assert len(secret) == 32

@@ -265,17 +265,6 @@ def test_reasoning_stands_before_the_answers_marks(form: str, tmp_path: Path) ->
         assert (entry.answers, entry.rewards) == ((text,), (1.0,))
 
 
-def test_a_person_is_asked_one_level_or_another(tmp_path: Path) -> None:
-    ladder = {"sources": [{"name": "gcd", "levels": [{"max_value": 9}, {"max_value": 99}]}]}
-    with closing(Contributor(config_of(tasks=ladder), tmp_path)) as one:
-        assert one.success() == {"gcd@1": None, "gcd@2": None}
-        [entry] = one.ask("gcd@2")
-        asked = entry.question.id
-        assert one.tasks.label_of(asked) == "gcd@2"
-        assert one.tasks.is_drawn(asked, 0, "reef", one.identity.id, entry.round)
-        assert one.answer(entry.round, 0, ["1"]).state == "answered"
-
-
 @pytest.mark.slow
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     with closing(Contributor(config_of(), tmp_path)) as one:

@@ -145,12 +145,6 @@ def test_examples_and_forms_as_for_any_task(tmp_path: Path) -> None:
     assert not held_out & {message.content for message in question.examples}
 
 
-def test_levels_may_be_files(tmp_path: Path) -> None:
-    easy, hard = write(tmp_path / "easy.jsonl", SUMS[:50]), write(tmp_path / "hard.jsonl", SUMS[50:])
-    levels = [{"path": str(easy), "name": "sums"}, {"path": str(hard), "name": "sums"}]
-    assert Tasks(data_config(easy, levels=levels)).labels == ["sums@1", "sums@2"]
-
-
 def test_reward_functions_get_all_columns(tmp_path: Path) -> None:
     rows = [{"prompt": "2 + 2 =", "answer": 4, "level": "easy"}, {"prompt": "2 + 3 =", "answer": 5, "source": "zoo"}]
     task = only(write(tmp_path / "q.jsonl", rows))
