@@ -68,25 +68,20 @@ def command(args: argparse.Namespace) -> int:
     if args.show and args.json:
         raise UserError("--show prints answers for people: leave out --json")
     check_exists(args.model)
-    given = merged(given_settings(args), {"policy": {"model": [args.model]}})
-    return eval_session(
-        config_of(args.config, given, args.allow_code, FROM_FILE), args.model, args.k, args.json, args.show
-    )
-
-
-def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int) -> int:
-    """`shoal eval`. Returns the exit code."""
+    model = args.model
+    flags = merged(given_settings(args), {"policy": {"model": [model]}})
+    given = config_of(args.config, flags, args.allow_code, FROM_FILE)
     from shoal.runs.choices import check_data
 
-    check_data(config, trains=False)
-    fetch_models(config)
-    given, config = config, config.resolved()
+    check_data(given, trains=False)
+    fetch_models(given)
+    config = given.resolved()
     samples = int(config.evaluation.samples)
-    ks = sorted({1, *(ks or [samples])})
+    ks = sorted({1, *(args.k or [samples])})
     if not 1 <= ks[0] <= ks[-1] <= samples:
         raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
     with joined(config.policy.device) as ranks:
-        console = Console(stderr=as_json, quiet=not ranks.is_zero)
+        console = Console(stderr=args.json, quiet=not ranks.is_zero)
         with console.status(Text(f"loading {model}")) as status:
             from shoal.runs.choices import choose  # torch, only now
             from shoal.runs.models import build_policy
@@ -118,11 +113,13 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
         if not any(result.correct.values()):
             raise UserError(lost)
         console.print(lost, soft_wrap=True, highlight=False, markup=False)
-    if as_json:
-        print(json.dumps(json_safe(_evaluation_object(result, baselines, ks, model, config))))
+    total, *rows = (_figures(result, baselines, ks, task) for task in (None, *result.correct))
+    by_task = dict(zip(result.correct, rows, strict=True))
+    if args.json:
+        print(json.dumps(json_safe(_evaluation_object(result, total, by_task, model, config))))
     else:
-        console.print(_evaluation_table(result, baselines, ks, model))
-        print_answers(console, result, tasks, shown)
+        console.print(_evaluation_table(result, total, by_task, model))
+        print_answers(console, result, tasks, args.show)
     return 0
 
 
@@ -138,13 +135,21 @@ def print_answers(console: Console, result: Evaluation, tasks: Tasks, most: int)
         console.print(Text(f"  counted  {counted}"))
 
 
+Figures = dict[str, int | Estimate | float | None]
+
+
+def _figures(result: Evaluation, baselines: Mapping[str, Shares], ks: Sequence[int], task: str | None) -> Figures:
+    """The number of questions, pass@k and the baselines, of one task or of all."""
+    counts = {name: len(correct) for name, correct in result.correct.items() if task in (None, name)}
+    found: Figures = {"questions": sum(counts.values())} | {f"pass@{k}": result.pass_at(k, task) for k in ks}
+    return found | {name: over_all(shares, counts) for name, shares in baselines.items()}
+
+
 def _evaluation_object(
-    result: Evaluation, baselines: Mapping[str, Shares], ks: Sequence[int], model: str, config: Config
+    result: Evaluation, total: Figures, by_task: Mapping[str, Figures], model: str, config: Config
 ) -> dict[str, Any]:
-    def estimates(task: str | None) -> dict[str, Any]:
-        found = {f"pass@{k}": result.pass_at(k, task) for k in ks}
-        values: dict[str, Any] = {name: vars(estimate) for name, estimate in found.items()}
-        return values | {name: _share(result, shares, task) for name, shares in baselines.items()}
+    def plain(figures: Figures) -> dict[str, Any]:
+        return {name: vars(one) if isinstance(one, Estimate) else one for name, one in figures.items()}
 
     return {
         "model": model,
@@ -153,24 +158,16 @@ def _evaluation_object(
         "samples": result.samples,
         "interval": "Wilson 95 %, over questions",
         "unanswered": result.unanswered,
-        "all": {"questions": sum(map(len, result.correct.values())), **estimates(None)},
-        "tasks": {task: {"questions": len(c), **estimates(task)} for task, c in result.correct.items()},
+        "all": plain(total),
+        "tasks": {task: plain(figures) for task, figures in by_task.items()},
     }
 
 
-def _share(result: Evaluation, shares: Shares, task: str | None) -> float | None:
-    """A baseline of one task, or over the questions of all."""
-    counts = {name: len(correct) for name, correct in result.correct.items() if task in (None, name)}
-    return over_all(shares, counts)
-
-
-def _evaluation_table(result: Evaluation, baselines: Mapping[str, Shares], ks: Sequence[int], model: str) -> Table:
-    def cell(estimate: Estimate) -> str:
-        return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-    def others(task: str | None) -> list[str]:
-        shares = [_share(result, shares, task) for shares in baselines.values()]
-        return ["–" if share is None else f"{share:.3f}" for share in shares]
+def _evaluation_table(result: Evaluation, total: Figures, by_task: Mapping[str, Figures], model: str) -> Table:
+    def cell(figure: int | Estimate | float | None) -> str:
+        if isinstance(figure, Estimate):
+            return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
+        return "–" if figure is None else str(figure) if isinstance(figure, int) else f"{figure:.3f}"
 
     answers = "1 answer" if result.samples == 1 else f"{result.samples} answers"
     table = Table(
@@ -180,14 +177,10 @@ def _evaluation_table(result: Evaluation, baselines: Mapping[str, Shares], ks: S
         box=None,
     )
     table.add_column("task", overflow="fold")
-    table.add_column("questions", justify="right")
-    for k in ks:
-        table.add_column(f"pass@{k}", justify="right")
-    for name in baselines:
+    for name in total:
         table.add_column(name, justify="right")
-    for task, counts in result.correct.items():
-        table.add_row(task, str(len(counts)), *(cell(result.pass_at(k, task)) for k in ks), *others(task))
+    for task, figures in by_task.items():
+        table.add_row(task, *map(cell, figures.values()))
     table.add_section()
-    total = sum(map(len, result.correct.values()))
-    table.add_row("all", str(total), *(cell(result.pass_at(k)) for k in ks), *others(None), style="bold")
+    table.add_row("all", *map(cell, total.values()), style="bold")
     return table

@@ -175,16 +175,13 @@ def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given as flags, nested as in a file. Raises `UserError` for tasks and a suite at once."""
-    nested: dict[str, Any] = {}
-    names = {name for name, _ in settings_of(Config)}
-    for name, value in vars(args).items():
-        if name in names:
-            _put(nested, name.split("."), value)
-    own = {name: vars(args)[name] for name in ("data", "task", "reward", "reward_weights") if vars(args).get(name)}
+    names = {"data", "task", "reward", "reward_weights", *(name for name, _ in settings_of(Config))}
+    given = {name: value for name, value in vars(args).items() if name in names and value is not None}
+    nested = from_keywords(given)
     of_suite = {"suite", "only"} & nested.get("tasks", {}).keys()
-    if of_suite and {"data", "task"} & own.keys():
+    if of_suite and {"data", "task"} & given.keys():
         raise UserError(f"--{min(of_suite)} is about the tasks of a suite: leave it out beside --task and --data")
-    return merged(nested, from_keywords(own))
+    return nested
 
 
 def add_allow_code(parser: argparse.ArgumentParser) -> None:
@@ -228,14 +225,8 @@ def _picked(settings: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
         if not isinstance(inside, dict):
             found[section] = inside
         elif leaf in inside:
-            _put(found, name.split("."), inside[leaf])
+            (found.setdefault(section, {}) if section else found)[leaf] = inside[leaf]
     return found
-
-
-def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:
-    for part in path[:-1]:
-        nested = nested.setdefault(part, {})
-    nested[path[-1]] = value
 
 
 def _normalised(word: str) -> str:

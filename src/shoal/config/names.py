@@ -35,13 +35,13 @@ def short_names(names: list[str]) -> dict[str, str]:
 
 
 def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as nested settings: short names, and sections as dictionaries.
+    """Keyword arguments as nested settings: short or dotted names, and sections as dictionaries.
 
     from_keywords({"learning_rate": 1e-4, "evaluation": {"every": 5}, "task": "my:Task"})
     from_keywords({"data": "questions.jsonl", "rewards": [right, short], "reward_weights": [1.0, 0.2]})
     """
     fields: dict[str, FieldInfo] = dict(settings_of(Config))
-    dotted = {short: name for name, short in short_names(list(fields)).items()}
+    dotted = {short: name for name, short in short_names(list(fields)).items()} | {name: name for name in fields}
     nested: dict[str, Any] = {}
     weights: list[Any] = []
     for keyword, value in settings.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 
@@ -24,13 +25,13 @@ class Lockstep:
         """Makes these calls and returns their results. An error in one of them ends all and is raised."""
         turns = [_Turn(call, self._here) for call in calls]
         try:
-            while going := [turn for turn in turns if not turn.ended]:
+            while going := [turn for turn in turns if not turn.done.done()]:
                 for turn in going:
                     turn.resume()
+            return [turn.done.result() for turn in turns]
         finally:
             for turn in turns:
                 turn.cancel()
-        return [turn.result for turn in turns]
 
     def pause(self) -> None:
         """Returns once every other call of `run` has paused or ended; at once outside of `run`."""
@@ -48,44 +49,41 @@ class _Turn:
 
     def __init__(self, call: Callable[[], Any], here: threading.local) -> None:
         self._call, self._here = call, here
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.done: Future[Any] = Future()
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._paused = self._cancelled = False
-        self._error: BaseException | None = None
-        self.result: Any = None
-        self.ended = False
+        self._cancelled = self._runs = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def resume(self) -> None:
         """Runs the call until it pauses or ends. Raises its error."""
-        if self._thread.ident is None:
-            self._thread.start()
-        else:
-            self._go.release()
+        self._runs = True
+        self._go.release()
         self._back.acquire()
-        if self._error is not None:
-            raise self._error
+        if self.done.done():
+            self.done.result()
 
     def pause(self) -> None:
-        self._paused = True
+        self._runs = False
         self._back.release()
         self._go.acquire()
-        self._paused = False
         if self._cancelled:
             raise _Cancelled
 
     def cancel(self) -> None:
         """Ends the call where it pauses. One that computes ends with the process: an interrupt does not wait for it."""
         self._cancelled = True
-        if self._thread.ident is not None:
-            self._go.release()
-            if self._paused or self.ended:
-                self._thread.join()
+        self._go.release()
+        if not self._runs:
+            self._thread.join()
 
     def _run(self) -> None:
-        self._here.turn = self
-        try:
-            self.result = self._call()
-        except BaseException as error:  # raised again by `resume`
-            self._error = error
-        self.ended = True
+        self._go.acquire()
+        if not self._cancelled:
+            self._here.turn = self
+            try:
+                self.done.set_result(self._call())
+            except BaseException as error:  # raised again by `resume`
+                self.done.set_exception(error)
+        self._runs = False
         self._back.release()

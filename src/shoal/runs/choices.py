@@ -72,14 +72,11 @@ def held_out_questions(config: Config) -> str:
     wanted = int(config.evaluation.questions)
     found = Tasks(config.tasks).held_out(wanted, config.seed).values() if has_data(config) else []
     counts = {len(questions) for questions in found} or {wanted}
+    least, most = min(counts), max(counts)
     each = " of each task" if len(found) != 1 else ""
-    if len(counts) > 1:
-        return f"{min(counts)} to {max(counts)} questions{each}"
-    [count] = counts
-    if count == wanted:
-        return f"{count} question{'s' * (count != 1)}{each}"
-    rough = " (few for a figure: add rows, or held_out=FILE)" if count < FEW else ""
-    return f"{count} question{'s' * (count != 1)}{each}, all that there are{rough}"
+    said = f"{least}{f' to {most}' if most > least else ''} question{'s' * (most != 1)}{each}"
+    rough = " (few for a figure: add rows, or held_out=FILE)" if least < FEW else ""
+    return f"{said}, all that there are{rough}" if most < wanted else said
 
 
 def choose_length(config: TasksConfig) -> tuple[int, str]:

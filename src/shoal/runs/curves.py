@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from shoal.runs.disk import write_atomically
 
-INK, MUTED, NODE, MEAN, FAINT = "#222222", "#6b6b6b", "#b4b4b4", "#0b5394", "#9dbbd9"
+INK, MUTED, NODE, MEAN = "#222222", "#6b6b6b", "#b4b4b4", "#0b5394"
 NAMED_NODES = 8
 """More nodes than this are drawn but not named."""
 
@@ -35,7 +35,7 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], path: Path, title: str = "") 
     last = max([1, *(row["round"] for row in rows)])
     reward = _by_node(rows, "reward/local")
     window = min(10, max(1, len(reward) // 10))
-    over = f", moving average of {window} rounds (faint: each round)" if window > 1 else ""
+    over = f", moving average of {window} rounds" if window > 1 else ""
     blind = 100 * _by_node(rows, "eval/blind").mean(axis=1)
     _draw(left, 100 * _by_node(rows, "eval/pass@1"), 1, last, "Held-out pass@1 (%)", blind)
     _draw(right, reward, window, last, f"Local reward{over}")
@@ -78,8 +78,6 @@ def _draw(
             line = values.dropna().rolling(window, min_periods=1).mean()
             color, label = (f"C{number}", str(name)[:14]) if named else (NODE, None)
             axes.plot(line, color=color, label=label, linewidth=1, marker=marker, markersize=3, clip_on=False)
-    if window > 1:
-        axes.plot(mean, color=FAINT, linewidth=1)
     line, label = mean.rolling(window, min_periods=1).mean(), f"mean of {nodes.shape[1]}"
     axes.plot(line, color=MEAN, label=label, linewidth=3.2, marker=marker, markersize=7, clip_on=False)
     if blind is not None and not blind.empty:

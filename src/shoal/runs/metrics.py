@@ -13,7 +13,7 @@ from typing import Any
 from shoal.node import Node, RoundResult
 from shoal.protocols import CountsCost
 from shoal.rollout import FinishReason, QuestionId, Scored
-from shoal.runs.tables import conversation
+from shoal.runs.tables import answer_columns
 
 DIGITS = 4
 """Of figures made of sampled log-probabilities. These repeat to about eight digits in another process, and the same
@@ -33,7 +33,6 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         prompted, flops = node.policy.cost(questions, [scored.rollout.completions for scored in result.local])
     learns = node.learner is not None
     shares, update = result.update.gradient_shares, result.update.metrics
-    levels = node.levels.mean_levels(result.local) if node.levels else {}
     answering = {"tokens/generated": generated, "tokens/prompted": prompted, "flops/generate": flops}
     return {
         "round": node.round,
@@ -53,7 +52,6 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
         "completions/missing": node.asked * node.G - len(completions),
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
-        **{f"level/{name}": mean for name, mean in levels.items()},
         "gradient/peers": 1 - shares.get(node.name, 0.0) if shares else None,
         **update,
         **{key: round(value, DIGITS) for key, value in update.items() if key == "peers/nll_gap"},
@@ -75,20 +73,13 @@ def rollout_rows(
     what was taken for the answer in a completion, or None."""
     known = {scored.question.id: right(scored.question.id) for scored in result.local}
     return [
-        {
-            "node": scored.rollout.node,
-            "task": scored.question.id.task,
+        answer_columns(scored.rollout.node, scored.question, completion, reward, known[scored.question.id])
+        | {
             "version": scored.question.id.version,
             "config": scored.question.id.config,
             "seed": scored.question.id.seed,
             "index": scored.question.id.index,
-            "question": scored.question.shown,
-            "completion": completion.text,
-            "finish_reason": completion.finish_reason.value,
-            "reward": reward,
             "live": scored.live,
-            "answer": known[scored.question.id],
-            "conversation": conversation(completion),
             "read": read(scored.question.id, completion.text),
         }
         for scored in result.local

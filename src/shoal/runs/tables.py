@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shoal.errors import UserError
-from shoal.rollout import Completion
+from shoal.rollout import Completion, Question
 from shoal.runs.disk import disk_errors, write_atomically
 from shoal.untrusted import json_safe, open_regular, printable
 
@@ -147,24 +147,20 @@ def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tupl
     """How many own rollouts `node` learned from up to the round `last`; and every other maker's name, number of
     rollouts and mean share of the gradient over the rounds that had an update, the largest first. Raises `UserError`
     for files that are no tables."""
-    rounds: set[int] = set()
-    counts: Counter[tuple[str, bool]] = Counter()
-    totals: Counter[tuple[str, bool]] = Counter()
+    own, rounds, counts, totals = 0, set[int](), Counter[str](), Counter[str]()
     for rows in rows_of(run, LEARNED, node, ["round", "node", "maker", "foreign", "gradient_share"]):
         mine = rows.filter(pc.less_equal(rows["round"], last)).to_pandas(use_threads=False)
         rounds |= set(mine["round"][mine["gradient_share"].notna()])
         by_maker = mine.groupby(["maker", mine["foreign"].fillna(False).astype(bool)], observed=True)
         for (maker, foreign), shares in by_maker["gradient_share"]:
-            counts[maker[:NAME], foreign] += len(shares)
-            totals[maker[:NAME], foreign] += shares.sum()
+            if foreign:
+                counts[maker[:NAME]] += len(shares)
+                totals[maker[:NAME]] += shares.sum()
+            else:
+                own += len(shares)
         if len(counts) > MAKERS or len(rounds) > MOST:
             raise UserError(f"{run / LEARNED} names more than {MAKERS:,} makers, or {MOST:,} rounds")
-    own = sum(count for (_, foreign), count in counts.items() if not foreign)
-    others = [
-        (maker, count, float(totals[maker, True]) / max(1, len(rounds)))
-        for (maker, foreign), count in counts.items()
-        if foreign
-    ]
+    others = [(maker, count, float(totals[maker]) / max(1, len(rounds))) for maker, count in counts.items()]
     return own, sorted(others, key=lambda item: (-item[2], item[0]))
 
 
@@ -209,16 +205,26 @@ def _checked(part: Path, table: str, columns: Sequence[str]) -> pq.ParquetFile:
     return rows
 
 
-def conversation(completion: Completion) -> str | None:
-    """The turns of a completion, each with what the environment answered. None where no environment did."""
-    if not completion.observations:
-        return None
+def answer_columns(
+    node: str, question: Question, completion: Completion, reward: float, right: str | None
+) -> dict[str, Any]:
+    """What the rollouts and the transcripts have of an answer. `right`: a right one."""
     pairs = zip_longest(completion.turns, completion.observations, fillvalue="")
-    return json.dumps([list(pair) for pair in pairs], ensure_ascii=False)
+    conversation = json.dumps([list(pair) for pair in pairs], ensure_ascii=False)
+    return {
+        "node": node,
+        "task": question.id.task,
+        "question": question.shown,
+        "completion": completion.text,
+        "finish_reason": completion.finish_reason.value,
+        "reward": reward,
+        "answer": right,
+        "conversation": conversation if completion.observations else None,
+    }
 
 
 def turns_of(text: str | None) -> list[tuple[str, str]] | None:
-    """The turns that `conversation` wrote. None for no text, and for what is none."""
+    """The turns in a column `conversation`. None for no text, and for what is none."""
     try:
         return None if text is None else _conversations.decode(text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):  # a stranger may have written it

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from shoal.evaluation.pass_at_k import Evaluation
 from shoal.rollout import QuestionId
-from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, conversation, rows_of, turns_of
+from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, answer_columns, rows_of, turns_of
 
 PER_TASK, ALL = 3, 8
 """Questions that are kept, at most."""
@@ -68,22 +68,14 @@ def transcript_rows(
 ) -> list[dict[str, Any]]:
     """A row for each kept question: the first of its answers, and the `right` one where that is known. No row for a
     question that an endpoint did not answer."""
-    found = ((task, evaluation.asked[task][at]) for task, at in kept)
-    return [
-        {
-            "node": node,
-            "task": task,
-            "question": asked.question.shown,
-            "completion": asked.answers[0].text,
-            "finish_reason": asked.answers[0].finish_reason.value,
-            "reward": asked.rewards[0],
-            "answer": right(asked.question.id),
-            "conversation": conversation(asked.answers[0]),
-            "identity": f"{asked.question.id.version} {asked.question.id.seed} {asked.question.id.index}",
-        }
-        for task, asked in found
-        if asked.answers
-    ]
+    rows = []
+    for task, at in kept:
+        asked = evaluation.asked[task][at]
+        if asked.answers:
+            id = asked.question.id
+            row = answer_columns(node, asked.question, asked.answers[0], asked.rewards[0], right(id))
+            rows.append(row | {"task": task, "identity": f"{id.version} {id.seed} {id.index}"})
+    return rows
 
 
 def pairs(run: Path, node: str) -> list[Pair]:
@@ -96,20 +88,16 @@ def pairs(run: Path, node: str) -> list[Pair]:
             kept = ends.setdefault(round, {})
             asked = whole.filter(pc.equal(whole["round"], round))
             for at in range(min(ALL - len(kept), len(asked))):
-                row = {name: _short(asked[name][at].as_py()) for name in asked.column_names}
-                kept[row["task"], row["question"]] = _answer(row)
+                cells = {name: asked[name][at].as_py() for name in asked.column_names}
+                row: dict[str, Any] = {
+                    name: cell[:LONGEST] if isinstance(cell, str) else cell for name, cell in cells.items()
+                }
+                turns = tuple(turns_of(row.get(CONVERSATION)) or ())
+                answer = Answer(row["round"], row["completion"], row["reward"], turns)
+                kept[row["task"], row["question"]] = answer
         for between in sorted(ends)[1:-1]:
             del ends[between]
     if len(ends) < 2:
         return []
     first, last = (ends[round] for round in sorted(ends))
     return [Pair(*key, first[key], last[key]) for key in first if key in last]
-
-
-def _short(value: Any) -> Any:
-    return value[:LONGEST] if isinstance(value, str) else value
-
-
-def _answer(row: Mapping[str, Any]) -> Answer:
-    turns = turns_of(row.get(CONVERSATION)) or ()
-    return Answer(row["round"], row["completion"], row["reward"], tuple(turns))

@@ -72,6 +72,8 @@ class File:
     """What was found out about how it is written, such as "cp1252, separated by ;"; empty if nothing is unusual."""
     separator: str = ""
     """What separates its columns, in CSV: behind `;` and tabs spreadsheets may write decimal commas."""
+    name: str = ""
+    """What messages call it."""
 
 
 def ending_of(path: Path) -> str:

@@ -53,7 +53,8 @@ def form_of(spec: DataSpec, columns: Sequence[str], rows: Sequence[Mapping[str, 
             raise UserError(f"{name} has no column {given!r} for the {what}; it has {has}: {say}")
     columns = [one for one in columns if one and not re.match(r"Unnamed: \d|__index_level_", str(one))]  # pandas' own
     known = {_folded(column): column for column in reversed(columns)}
-    form = _found(spec, columns, known, rows, f"{name}", has)
+    form = _chat(spec, known, rows) or _choice(spec, known, rows) if not spec.prompt else None
+    form = form or _plain(spec, columns, known, f"{name} has no column for the prompt", has)
     for column in (form.prompt, form.answer):
         alike = [one for one in columns if _folded(one) == _folded(column)]
         if len(alike) > 1 and column not in (spec.prompt, spec.answer):
@@ -62,33 +63,23 @@ def form_of(spec: DataSpec, columns: Sequence[str], rows: Sequence[Mapping[str, 
     return form
 
 
-def _found(
-    spec: DataSpec,
-    columns: Sequence[str],
-    known: Mapping[str, str],
-    rows: Sequence[Mapping[str, Any]],
-    name: str,
-    has: str,
-) -> Form:
-    found = None if spec.prompt else _chat(spec, known, rows) or _choice(spec, known, rows)
-    if found:
-        return found
+def _plain(spec: DataSpec, columns: Sequence[str], known: Mapping[str, str], fault: str, has: str) -> Form:
+    """A text in a column, perhaps with one before or behind it."""
     prompt = spec.prompt or _named(known, PROMPTS)
     answer = spec.answer or _named(known, ANSWERS, prompt)
     if len(columns) == 2 and not prompt and not spec.answer:
         prompt, answer = columns
     if not prompt:
         looked, say = ", ".join(PROMPTS[:4]), "say --data '...,prompt=COLUMN'"
-        raise UserError(f"{name} has no column for the prompt ({looked}); it has {has}: {say}")
+        raise UserError(f"{fault} ({looked}); it has {has}: {say}")
     if not answer and "reward_model" in columns:
         answer = "reward_model.ground_truth"  # as verl has it
     behind = known.get("input", "") if _folded(prompt) == "instruction" else ""  # as alpaca has it
     before = "" if spec.prompt else _named(known, CONTEXTS, prompt)
 
     def read(row: Mapping[str, Any]) -> Asked:
-        return Asked(
-            _joined(row, before, _cell(field(row, prompt)), behind), _values(field(row, answer)) if answer else None
-        )
+        asked = _joined(row, before, _cell(field(row, prompt)), behind)
+        return Asked(asked, _values(field(row, answer)) if answer else None)
 
     texts = " with ".join(repr(one) for one in (prompt, before, behind) if one)
     right = f"right answer {answer!r}" if answer else "no right answers"
@@ -156,27 +147,19 @@ def _chat(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str, 
     if not any(chats):
         return None
 
-    def asked(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The turns before the last answer, which is in a column of its own."""
-        turns = _turns(row.get(column))
-        return turns[:-1] if len(turns) > 1 and turns[-1]["role"] == "assistant" else turns
-
-    if answer or not any(turns[-1]["role"] == "assistant" for turns in chats if turns):
-        right = f"right answer {answer!r}" if answer else "no right answers"
-        return Form(
-            f"chat {column!r}, {right}",
-            column,
-            answer,
-            lambda row: Asked(asked(row), _values(field(row, answer)) if answer else None),
-        )
+    is_within = not answer and any(turns[-1]["role"] == "assistant" for turns in chats if turns)
 
     def read(row: Mapping[str, Any]) -> Asked:
         turns = _turns(row.get(column))
-        if len(turns) < 2 or turns[-1]["role"] != "assistant":
+        is_answered = len(turns) > 1 and turns[-1]["role"] == "assistant"
+        if is_within and not is_answered:
             raise ValueError(f"does not end with an answer of the assistant in {column!r}")
-        return Asked(turns[:-1], turns[-1]["content"])
+        right = turns[-1]["content"] if is_within else _values(field(row, answer)) if answer else None
+        return Asked(turns[:-1] if is_answered else turns, right)
 
-    return Form(f"chat {column!r}, right answer its last message", column, column, read)
+    right = f"right answer {answer!r}" if answer else "no right answers"
+    says = f"chat {column!r}, {'right answer its last message' if is_within else right}"
+    return Form(says, column, column if is_within else answer, read)
 
 
 def _turns(value: Any) -> list[dict[str, Any]]:

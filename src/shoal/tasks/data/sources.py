@@ -6,8 +6,8 @@ list(train.rows())              # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ..
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,20 +26,7 @@ MOST_FILES: Final = 100_000
 """Of a folder."""
 
 
-@dataclass(frozen=True)
-class Side:
-    """The rows that are trained on, or those that are held out."""
-
-    name: str
-    """What messages call it."""
-    rows: Callable[[], Numbered]
-    how: str = ""
-    """How its file is written, if that is unusual (`File.how`)."""
-    separator: str = ""
-    """What separates its columns (`File.separator`)."""
-
-
-def sides_of(spec: DataSpec) -> tuple[Side | None, Side | None]:
+def sides_of(spec: DataSpec) -> tuple[File | None, File | None]:
     """What to train on and what to hold out; None for the latter if a hash decides. Raises `UserError`; it may read
     from the Hub."""
     splits = _splits(spec)
@@ -78,7 +65,7 @@ def state_of(path: str) -> list[tuple[str, int, int]]:
     return [(str(file.absolute()), stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]
 
 
-def _chosen(splits: Mapping[str, Side], spec: DataSpec) -> Side:
+def _chosen(splits: Mapping[str, File], spec: DataSpec) -> File:
     """The split to train on."""
     name = spec.split or (next(iter(splits)) if len(splits) == 1 else "train")
     if name in splits:
@@ -88,20 +75,18 @@ def _chosen(splits: Mapping[str, Side], spec: DataSpec) -> Side:
     raise UserError(f"{spec.path} has no split {name!r}; it has {', '.join(splits)}: say split = NAME")
 
 
-def _splits(spec: DataSpec) -> dict[str, Side]:
+def _splits(spec: DataSpec) -> dict[str, File]:
     """The parts of a data set by the names of their splits; a file is one part without a name."""
     path = Path(spec.path)
     if path.is_dir() and (found := _of_folder(path / spec.subset)):
         return found
     if path.is_dir() or not (path.exists() or ending_of(path)):
         return _of_datasets(spec)
-    return {
-        name: Side(f"{path.name} ({name})" if name else path.name, file.rows, file.how, file.separator)
-        for name, file in read_file(path, spec.subset).items()
-    }
+    found = read_file(path, spec.subset)
+    return {name: replace(file, name=f"{path.name} ({name})" if name else path.name) for name, file in found.items()}
 
 
-def _of_folder(path: Path) -> dict[str, Side]:
+def _of_folder(path: Path) -> dict[str, File]:
     """The splits of a folder of files, by their names as Hugging Face's library has it; none if `save_to_disk` wrote
     it, if a card says what its files are, or if there are no files of data."""
     card = path / "README.md"
@@ -116,23 +101,21 @@ def _of_folder(path: Path) -> dict[str, Side]:
             split = re.search(r"(?:^|[^a-z])(train|test|validation|valid|val|dev)(?:[^a-z]|$)", inner)
             name = split[1] if split else "train"
             parts.setdefault(name if name in ("train", "test") else "validation", []).append(file)
-    return {name: _joined(name, files) for name, files in parts.items()}
+    return {name: _joined(files) for name, files in parts.items()}
 
 
-def _joined(split: str, paths: Sequence[Path]) -> Side:
+def _joined(paths: Sequence[Path]) -> File:
     """The rows of several files, one after the other."""
-    read: list[File] = []
-    for path in paths:
-        read += read_file(path).values()
-    names = [path.name for path in paths]
+    read = [file for path in paths for file in read_file(path).values()]
+    name = paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
 
     def rows() -> Numbered:
         return chain.from_iterable(file.rows() for file in read)
 
-    return Side(names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}", rows, read[0].how, read[0].separator)
+    return replace(read[0], rows=rows, name=name)
 
 
-def _of_datasets(spec: DataSpec) -> dict[str, Side]:
+def _of_datasets(spec: DataSpec) -> dict[str, File]:
     """The splits of a folder or of a data set on the Hub, as Hugging Face's library reads them. It runs no code of
     theirs."""
     try:
@@ -153,7 +136,7 @@ def _of_datasets(spec: DataSpec) -> dict[str, Side]:
         raise UserError(f"{spec.path} {what}: {printable(' '.join(str(error).split()), 300)}") from error
     splits = found if isinstance(found, datasets.DatasetDict) else {"train": found}
     return {
-        str(name): Side(f"{spec.path} ({name})", partial(_of_split, split.with_format("arrow")))
+        str(name): File(partial(_of_split, split.with_format("arrow")), name=f"{spec.path} ({name})")
         for name, split in splits.items()
     }
 

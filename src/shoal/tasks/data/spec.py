@@ -120,10 +120,9 @@ def label(spec: DataSpec) -> str:
 def parameters_of(data: Any) -> Any:
     """The parameters of a data set that is in memory: a list of rows, a `datasets.Dataset`, or a `DatasetDict`, whose
     splits it keeps. Anything else as it is. Raises `UserError` for rows that cannot be kept."""
-    if isinstance(data, list) and all(isinstance(row, dict) for row in data):
-        return {"path": str(kept(data)), "name": "data"}
     library = sys.modules.get("datasets")
-    if library and isinstance(data, library.Dataset):
+    is_list = isinstance(data, list) and all(isinstance(row, dict) for row in data)
+    if is_list or (library and isinstance(data, library.Dataset)):
         return {"path": str(kept(data)), "name": "data"}
     if library and isinstance(data, library.DatasetDict):
         if "train" not in data:

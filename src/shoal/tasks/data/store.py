@@ -233,9 +233,7 @@ _decoder = msgspec.msgpack.Decoder(Row)
 
 def prepared(spec: DataSpec) -> tuple[Path, Info]:
     """The folder of a data set in the cache, and what is known of it. Raises `UserError`."""
-    covered = [FORMAT, spec.subset, spec.revision, spec.split, spec.held_out, spec.prompt, spec.answer, spec.gold]
-    covered += [spec.most_characters, spec.score, spec.decimal, spec.conflicts]
-    covered += [SCORES_VERSION]
+    covered = [FORMAT, SCORES_VERSION, *msgspec.structs.astuple(msgspec.structs.replace(spec, path="", name=""))]
     path = Path(spec.path)
     place = hash_of([str(path.absolute()) if path.exists() else spec.path, covered])[:16]
     try:
