@@ -135,9 +135,8 @@ def joined(device: str) -> Iterator[Ranks]:
     import torch
     import torch.distributed as dist
 
-    local_rank, local_size = (int(os.environ.get(name, default)) for name, default in
-                              (("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", size)))  # fmt: skip
-    ranks = Ranks(rank, size, local_rank, local_size)
+    local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    ranks = Ranks(rank, size, *local)
     cuda = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -44,9 +44,8 @@ class RemotePolicy(_Remote):
         return self.workers.trained[self.node]
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        groups: list[tuple[Completion, ...]] = self._call(
-            "generate", list(questions), num_generations, seed, on_progress=self.on_progress
-        )
+        arguments = list(questions), num_generations, seed
+        groups: list[tuple[Completion, ...]] = self._call("generate", *arguments, on_progress=self.on_progress)
         self.trouble = too_long(groups)
         return groups
 

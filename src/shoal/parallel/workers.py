@@ -159,11 +159,9 @@ class _Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
         code = self.process.returncode
-        how = f"ended with code {code}"
-        if code is None:
-            how = "closed its link"
-        elif code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
-            how += ", perhaps because memory ran out" * (code == -signal.SIGKILL)
+        how = f"ended with code {code}" if code is not None else "closed its link"
+        if code is not None and code < 0:
+            memory = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
+            how = f"was ended by {signal.Signals(-code).name}{memory}"
         message = f"the worker process of {', '.join(self.nodes)} {how}"
         return message + ("; --resume continues from the last checkpoint" if self._ready else " while loading models")

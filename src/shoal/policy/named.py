@@ -113,13 +113,10 @@ def check_exists(name: str) -> None:
 
 def nearest(path: Path) -> str:
     """The nearest name that there is, of the first part of `path` that there is not."""
-    for at in range(len(path.parts)):
-        part = Path(*path.parts[: at + 1])
-        if not part.exists():
-            try:
-                names = [entry.name for entry in islice(os.scandir(part.parent), SIBLINGS)]
-            except OSError:
-                return ""
-            near = difflib.get_close_matches(part.name, names, n=1, cutoff=0.6)
-            return f"; did you mean '{part.with_name(near[0])}'?" if near and near[0].isprintable() else ""
-    return ""
+    part = next((part for part in (*reversed(path.parents), path) if not part.exists()), path)
+    try:
+        names = [entry.name for entry in islice(os.scandir(part.parent), SIBLINGS)]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(part.name, names, n=1, cutoff=0.6)
+    return f"; did you mean '{part.with_name(near[0])}'?" if near and near[0].isprintable() else ""

@@ -87,11 +87,8 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
     free = [spec for spec in tasks.specs if spec.answer != "whole" and not spec.examples]
     if any(spec.system_prompt for spec in free):
         return REASONING, "a system prompt may ask for reasoning"
-    steps = [
-        getattr(task, "has_steps", False) and not spec.examples
-        for task, spec in zip(tasks.tasks, tasks.specs, strict=True)
-    ]
-    if any(steps):
+    asked = zip(tasks.tasks, tasks.specs, strict=True)
+    if any(getattr(task, "has_steps", False) and not spec.examples for task, spec in asked):
         return REASONING, "steps may come before the answer"
     right = [right_answers(tasks, label, spec.answer) for label, spec in zip(tasks.labels, tasks.specs, strict=True)]
     longest = max((len(answer.encode()) for answers in right for answer in answers), default=0)
@@ -139,13 +136,10 @@ def check_data(config: Config, trains: bool) -> None:
             continue
         info = task.info
         if not info.answer and not (trains and rewarded):
+            reward = "add --reward my.py:function, or " if trains else ""
             raise UserError(
-                f"the data set {label!r} has no right answers (a column 'answer' or 'solution'): "
-                + (
-                    "add --reward my.py:function, or say --data '...,answer=COLUMN'"
-                    if trains
-                    else "say --data '...,answer=COLUMN'"
-                )
+                f"the data set {label!r} has no right answers (a column 'answer' or 'solution'): {reward}say --data "
+                "'...,answer=COLUMN'"
             )
         if trains and not info.train:
             raise UserError(

@@ -7,6 +7,7 @@ draw_curves(read_metrics(folder), folder / "curves.png", title="four guppies, po
 import io
 import warnings
 from collections.abc import Mapping, Sequence
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], path: Path, title: str = "") 
     reward = _by_node(rows, "reward/local")
     window = min(10, max(1, len(reward) // 10))
     over = f", moving average of {window} rounds" if window > 1 else ""
-    blind = 100 * _by_node(rows, "eval/blind").mean(axis=1)
+    blind = next((100 * row["eval/blind"] for row in reversed(rows) if row.get("eval/blind") is not None), nan)
     _draw(left, 100 * _by_node(rows, "eval/pass@1"), 1, last, "Held-out pass@1 (%)", blind)
     _draw(right, reward, window, last, f"Local reward{over}")
 
@@ -54,9 +55,7 @@ def _by_node(rows: Sequence[Mapping[str, Any]], key: str) -> pandas.DataFrame:
     return frame.pivot(index="round", columns="node", values="value").astype(float)
 
 
-def _draw(
-    axes: Axes, nodes: pandas.DataFrame, window: int, last: int, caption: str, blind: pandas.Series | None = None
-) -> None:
+def _draw(axes: Axes, nodes: pandas.DataFrame, window: int, last: int, caption: str, blind: float = nan) -> None:
     """One panel: a thin line for each node, and a thick one for their mean."""
     axes.set_title(caption, loc="left", fontsize=14, color=INK, pad=14)
     axes.set_xlabel("round", fontsize=13, color=MUTED)
@@ -80,8 +79,8 @@ def _draw(
             axes.plot(line, color=color, label=label, linewidth=1, marker=marker, markersize=3, clip_on=False)
     line, label = mean.rolling(window, min_periods=1).mean(), f"mean of {nodes.shape[1]}"
     axes.plot(line, color=MEAN, label=label, linewidth=3.2, marker=marker, markersize=7, clip_on=False)
-    if blind is not None and not blind.empty:
-        axes.axhline(blind.iloc[-1], color=MUTED, label="blind baseline", linewidth=1.2, linestyle="--")
+    if isfinite(blind):
+        axes.axhline(blind, color=MUTED, label="blind baseline", linewidth=1.2, linestyle="--")
     axes.set_ylim(min(0, axes.dataLim.ymin), 1.05 * axes.dataLim.ymax if axes.dataLim.ymax > 0 else 1)
     for text in axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=11).get_texts():
         text.set_parse_math(False)

@@ -99,15 +99,11 @@ class Table:
         _write(self.folder / f"from-round-{self._start:06d}.parquet", table)
         self._open = [table]
         if table.nbytes > PART_BYTES:
-            self.close_file()
-
-    def close_file(self) -> None:
-        """Begins another file with the next rows."""
-        self._open = []
+            self._open = []
 
     def rewind(self, round: int) -> None:
         """Drops the rows of later rounds."""
-        self.close_file()
+        self._open = []
         for part in self.folder.glob("*.parquet"):
             with disk_errors(part):
                 table = _read(part)

@@ -320,11 +320,7 @@ def _json(path: Path, encoding: str, head: str) -> dict[str, File]:
     """JSON lines, or one array, or objects one after the other, or an object that has the rows."""
     how = "" if encoding.startswith("utf-8") else encoding
     first = head.lstrip().splitlines()[:TITLES]
-    whole = (
-        "\n" not in head.strip()
-        and not ending_of(path).startswith(".json.")
-        and not path.name.lower().endswith(".json")
-    )
+    whole = "\n" not in head.strip() and not re.search(r"\.json(\.(gz|zst|bz2))?$", path.name.lower())
     if not head.lstrip().startswith("[") and (whole or any(isinstance(_decoded(line), dict) for line in first[:-1])):
         return {"": File(partial(_told, path, partial(_json_lines, encoding=encoding)), how)}
     with io.TextIOWrapper(_opened(path), encoding=encoding, errors="surrogateescape") as file:

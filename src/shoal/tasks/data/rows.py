@@ -9,8 +9,8 @@ Rows come from anybody. A row that cannot be used is an `Unusable`, which says w
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Mapping
+from ctypes import c_float
 from datetime import date, time
 from decimal import Decimal
 from math import isfinite
@@ -198,9 +198,8 @@ def _answer(value: Any, column: str, gold: str) -> str:
     text = _encodable(value[:MOST_BYTES], column)
     answer = _gold(text) if gold == "auto" else extract(text, gold)
     if not answer:
-        raise Unusable(
-            f"has no right answer in {column!r}" + (f" in the form {gold!r}" if gold not in ("whole", "auto") else "")
-        )
+        wanted = f" in the form {gold!r}" if gold not in ("whole", "auto") else ""
+        raise Unusable(f"has no right answer in {column!r}{wanted}")
     return answer
 
 
@@ -235,10 +234,7 @@ def _shortest(value: float | Decimal) -> str:
     digits = str(value)
     if isinstance(value, float) and len(digits) > 16:
         single, short = f"{value:.6g}", f"{value:.12g}"
-        if (
-            struct.pack("f", value) == struct.pack("f", float(single))
-            and struct.unpack("f", struct.pack("f", value))[0] == value
-        ):
+        if c_float(value).value == c_float(float(single)).value == value:
             return single
         if f"{value:.15g}" == f"{float(short):.15g}":
             return short
@@ -249,11 +245,8 @@ def _encodable(text: str, column: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        odd = (
-            "a byte that is no text: save the file as UTF-8"
-            if re.search("[\udc80-\udcff]", text)
-            else "half a character"
-        )
+        is_byte = re.search("[\udc80-\udcff]", text)
+        odd = "a byte that is no text: save the file as UTF-8" if is_byte else "half a character"
         raise Unusable(f"has in {column!r} {odd}") from None
     if piles_marks(text):
         raise Unusable(f"has more than 30 marks on one letter in {column!r}")
