@@ -8,10 +8,10 @@ The module has `HELP` (a text), `add_arguments(parser)` and `command(args) -> in
 
 import importlib
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Final
 
+from shoal.config.own_code import offered
 from shoal.errors import UserError
 
 GROUP: Final = "shoal.commands"
@@ -38,4 +38,4 @@ class Command:
 
 def found_commands() -> dict[str, Command]:
     """The commands of installed packages, by name. The entry points of a broken package are errors of that package."""
-    return {entry.name: entry.load() for entry in entry_points(group=GROUP)}
+    return {name: entry.load() for name, entry in offered(GROUP).items()}

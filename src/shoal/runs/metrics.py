@@ -6,7 +6,7 @@ questions. `reward/trained_on` is a diagnostic: choosing what to train on is eno
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -94,7 +94,7 @@ def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
     if the learner does not report shares, or had nothing to learn.
     `gated_share`: the share of the maker's successes that the gate left out, null without a gate or successes.
     """
-    update = result.update
+    update, shares = result.update, result.update.gradient_shares
     counts = Counter(scored.rollout.node for scored in result.batch)
     return [
         {
@@ -110,15 +110,11 @@ def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
             "live": scored.live,
             "mean_reward": scored.mean_reward,
             "foreign": scored.from_peer,
-            "gradient_share": _share(update.gradient_shares, scored.rollout.node, counts[scored.rollout.node]),
+            "gradient_share": shares.get(scored.rollout.node, 0.0) / counts[scored.rollout.node] if shares else None,
             "gated_share": update.gated_shares.get(scored.rollout.node),
         }
         for scored in result.batch
     ]
-
-
-def _share(shares: Mapping[str, float], maker: str, rollouts: int) -> float | None:
-    return shares.get(maker, 0.0) / rollouts if shares else None
 
 
 def _mean_reward(group: Sequence[Scored]) -> float | None:

@@ -114,13 +114,11 @@ def language_policy(
 ) -> LanguagePolicy:
     """A policy with the engine that `config` names."""
     engine = config.policy.engine
-    if engine != OWN:
-        if ranks.size > 1:
-            raise UserError(
-                f"--engine {engine} needs one process for each GPU: start it without torchrun, or leave it out"
-            )
-        return LanguagePolicy(model, sampling_of(config), placement, decoder=decoder_of(engine))
-    return LanguagePolicy(model, sampling_of(config), placement, ranks)
+    if engine == OWN:
+        return LanguagePolicy(model, sampling_of(config), placement, ranks)
+    if ranks.size > 1:
+        raise UserError(f"--engine {engine} needs one process for each GPU: start it without torchrun, or leave it out")
+    return LanguagePolicy(model, sampling_of(config), placement, decoder=decoder_of(engine))
 
 
 def endpoint_policy(config: Config, url: str) -> Policy:
