@@ -5,6 +5,7 @@ from pathlib import Path
 
 from shoal.cli.command import Command
 from shoal.cli.flags import add_allow_code
+from shoal.signals import on_stop
 
 LAB = Command("shoal_lab.commands", "run controlled experiments and report on them", "lab")
 """What `shoal --help` says."""
@@ -51,8 +52,13 @@ def _run(args: argparse.Namespace) -> int:
     study, folder = open_study(args.study, args.out, args.quick, args.allow_code)
     for warning in study.hopeless():
         console.print(warning, style="yellow", highlight=False)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
     try:
-        failures = run_study(study, folder, console, args.jobs)
+        with on_stop(stop):
+            failures = run_study(study, folder, console, args.jobs)
     except KeyboardInterrupt:
         console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}", soft_wrap=True)
         return 130

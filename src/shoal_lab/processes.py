@@ -9,7 +9,6 @@ concurrent.futures fail all jobs when one process dies.) Nothing is left running
 import contextlib
 import multiprocessing
 import os
-import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from shoal.child import die_with_parent
 from shoal.errors import UserError
+from shoal.signals import leave_stops_to_parent
 
 Job = tuple[Callable[..., None], tuple[Any, ...]]
 """A function of a module and its arguments. It gets one more argument: a function that reports progress."""
@@ -98,7 +98,7 @@ def _start(context: Any) -> _Slot:
 
 def _serve(pipe: Connection) -> None:
     """A process: does what it is sent until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the caller's to handle
+    leave_stops_to_parent()
     os.environ["OMP_NUM_THREADS"] = "1"  # read where a job first imports numpy or torch
     die_with_parent()
     while True:

@@ -3,7 +3,6 @@
 import contextlib
 import pickle
 import queue
-import signal
 import threading
 import time
 import traceback
@@ -16,6 +15,7 @@ from typing import Any
 from shoal.child import die_with_parent, own_link
 from shoal.errors import Stopped, UserError
 from shoal.protocols import Learner, OnProgress, progress_to
+from shoal.signals import leave_stops_to_parent
 
 PAUSE = 0.2
 """Seconds between two reports of how far a policy has come, at least."""
@@ -29,7 +29,7 @@ is pickled by reference."""
 def main() -> None:
     """The worker process. It serves until the driver closes the link or dies."""
     link = own_link()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_stops_to_parent()
     die_with_parent()
     with contextlib.suppress(EOFError, OSError):
         build, sources = receive(link)  # imports torch
