@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from shoal import __version__
 from shoal.cli.command import Command, found_commands
 from shoal.cli.flags import Parser
+from shoal.cli.output import make_streams_last
 from shoal.errors import UserError
 from shoal.parallel.ranks import is_rank_zero, leave
 from shoal.untrusted import printable
@@ -32,6 +33,8 @@ BEGIN = """begin here:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program; returns its exit code: 0, 2 for what the user can mend, 130 when interrupted."""
+    if argv is None:
+        make_streams_last()
     try:
         words = list(sys.argv[1:] if argv is None else argv)
         if not words:
@@ -49,8 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if is_rank_zero():
             print("shoal: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        return 0
 
 
 def _wait_briefly() -> None:
