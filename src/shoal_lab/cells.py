@@ -74,8 +74,8 @@ def _open(config: LabConfig, path: Path) -> RunFolder | None:
             folder.close()
             return None
         if not differences(path, config):
-            latest = folder.latest()
-            folder.rewind(latest[0] if latest else -1)
+            intact, _ = folder.intact()
+            folder.rewind(intact[0] if intact else -1)
             return folder
         folder.close()
     shutil.rmtree(path, ignore_errors=True)

@@ -265,6 +265,8 @@ class GRPOLearner:
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote."""
         state = torch.load(folder / "learner.pt", map_location=self.device, weights_only=True)
+        if state["optimizer"]["param_groups"][0].keys() != self.optimizer.state_dict()["param_groups"][0].keys():
+            raise UserError(f"{folder / 'learner.pt'} has the state of another optimizer than learner.optim names")
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:  # that of the settings, which may be another by now
             group["lr"] = self.learning_rate

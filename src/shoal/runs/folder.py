@@ -8,7 +8,7 @@
     warnings.json             what is wrong, in plain words
     curves.png
     trackers/                 what belongs to --report-to: the id of each tracker's run, and files of local trackers
-    checkpoints/round-000012/ all that the run needs to go on
+    checkpoints/round-000012/ all that the run needs to go on; the last two are kept
 
     with RunFolder.create(Path("runs/one"), config_toml) as folder:
         for round in range(1, rounds + 1):
@@ -46,6 +46,7 @@ from shoal.runs.disk import (
     sync,
     write_atomically,
 )
+from shoal.runs.manifest import damage, write_manifest
 from shoal.runs.tables import TABLES, Table
 from shoal.untrusted import json_safe, open_regular, parse_json, printable, read_regular
 
@@ -100,7 +101,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """The run in `path`, to go on with: call `latest` and `rewind` next."""
+        """The run in `path`, to go on with: call `intact` and `rewind` next."""
         if not (path / CONFIG).is_file():
             raise UserError(f"{path} is not the folder of a run (it has no {CONFIG}): nothing to resume")
         return cls(path, locked(path, TRACKERS))  # wandb links to its last run
@@ -140,9 +141,10 @@ class RunFolder:
                 table.write()
 
     def checkpoint(self, round: int, save: Callable[[Path], None]) -> None:
-        """Keeps the state after `round`, which `save` writes into the folder it gets, and drops older ones.
+        """Keeps the state after `round`, which `save` writes into the folder it gets, and the checkpoint before it.
 
-        A round that has a checkpoint already keeps it. If `save` fails, the previous checkpoint stays.
+        The one before that is dropped first, so that the disk never holds more than two. A round that has a checkpoint
+        already keeps it. If `save` fails, the previous checkpoint stays.
         """
         room = self.path / CHECKPOINTS
         target, temporary = room / f"round-{round:06d}", room / f".round-{round:06d}.tmp"
@@ -154,8 +156,10 @@ class RunFolder:
             room.mkdir(exist_ok=True)
             self._sweep()
             if not target.exists():
+                self._drop([path for _, path in sorted(checkpoints(self.path))[:-1]])
                 temporary.mkdir()
                 save(temporary)
+                write_manifest(temporary)
                 for path in (*temporary.rglob("*"), temporary):
                     give_usual_rights(path)
                     sync(path)
@@ -171,28 +175,42 @@ class RunFolder:
             raise UserError(f"cannot write {target}: {cause}; {self._advice(full)}") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        with disk_errors(room):
-            for _, path in checkpoints(self.path):
-                if path != target:
-                    # hidden first, so that a folder named as a checkpoint is complete even if a kill comes now
-                    path.rename(path.with_name(f".{path.name}.tmp"))
-            self._sweep()
 
     def latest(self) -> tuple[int, Path] | None:
         """The newest complete checkpoint: its round and folder."""
         return max(checkpoints(self.path), default=None)
 
-    def rewind(self, round: int) -> None:
-        """Drops metrics and rows of later rounds, and half-written files."""
+    def intact(self) -> tuple[tuple[int, Path] | None, list[str]]:
+        """The newest checkpoint whose files are as they were written, and what is wrong with newer ones. Raises
+        `UserError` if there are checkpoints and all are damaged."""
+        faults: list[str] = []
+        for round, path in sorted(checkpoints(self.path), reverse=True):
+            if not (fault := damage(path)):
+                return (round, path), [f"{each}: going on after round {round}" for each in faults]
+            faults.append(f"the checkpoint {path} is damaged ({fault})")
+        if faults:
+            raise UserError(f"{'; '.join(faults)}: there is no other, so start a new run, or bring back its files")
+        return None, []
+
+    def rewind(self, round: int) -> list[str]:
+        """Drops metrics, rows and checkpoints of later rounds, and half-written files. Returns what was lost before."""
         with disk_errors(self.path):
-            self._sweep()
-        self.rewrite_metrics([row for row in read_metrics(self.path) if row["round"] <= round])
-        for table in self.tables.values():
-            table.rewind(round)
+            self._drop([path for later, path in checkpoints(self.path) if later > round])
+        rows = read_metrics(self.path)
+        self.rewrite_metrics([row for row in rows if row["round"] <= round])
+        lost = [] if self.rounds >= round else [f"{self.path / METRICS} lacks rounds before the checkpoint"]
+        return lost + [fault for table in self.tables.values() for fault in table.rewind(round)]
 
     def rewrite_metrics(self, rows: Sequence[Row]) -> None:
         """Replaces all metrics by `rows`."""
         write_atomically(self.path / METRICS, _json_lines(rows))
+
+    def _drop(self, folders: Iterable[Path]) -> None:
+        """Removes checkpoints, and what a killed process left."""
+        for path in folders:
+            # hidden first, so that a folder named as a checkpoint is complete even if a kill comes now
+            path.rename(path.with_name(f".{path.name}.tmp"))
+        self._sweep()
 
     def _sweep(self) -> None:
         """Removes what a killed process was writing or removing."""
@@ -257,16 +275,21 @@ MODEL_FILES = ("config.json", "adapter_config.json")
 
 
 def models(run: Path) -> dict[str, Path]:
-    """Each node's model in the last checkpoint of a run's folder; empty without checkpoints."""
-    latest = max(checkpoints(run), default=None)
-    rooms = sorted(path for path in latest[1].iterdir() if path.is_dir()) if latest else []
+    """Each node's model in the last checkpoint of a run's folder whose files have their sizes; empty without any."""
+    paths = [path for _, path in sorted(checkpoints(run), reverse=True)]
+    return models_in(next((path for path in paths if not damage(path, hashes=False)), paths[0])) if paths else {}
+
+
+def models_in(checkpoint: Path) -> dict[str, Path]:
+    """Each node's model in a checkpoint."""
+    rooms = sorted(path for path in checkpoint.iterdir() if path.is_dir())
     return {room.name: room for room in rooms if any((room / name).exists() for name in MODEL_FILES)}
 
 
 def checkpoints(run: Path) -> list[tuple[int, Path]]:
     """The complete checkpoints in a run's folder: their rounds and folders."""
     names = ((re.fullmatch(r"round-(\d+)", path.name), path) for path in (run / CHECKPOINTS).glob("round-*"))
-    return [(int(match[1]), path) for match, path in names if match]
+    return [(int(match[1]), path) for match, path in names if match and path.is_dir()]
 
 
 def _json_lines(rows: Sequence[Row]) -> bytes:

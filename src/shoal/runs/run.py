@@ -14,7 +14,7 @@ from shoal.node import RoundResult
 from shoal.rollout import seed_of
 from shoal.runs.build import Nodes
 from shoal.runs.disk import ensure_space
-from shoal.runs.folder import RunFolder, read_metrics
+from shoal.runs.folder import RunFolder, checkpoints, read_metrics
 from shoal.runs.held_out import HeldOut
 from shoal.runs.metrics import round_metrics
 from shoal.runs.record import Record
@@ -53,8 +53,8 @@ class Run:
         """Seconds of a checkpoint since the last round."""
         self._checkpointed = nodes.round if checkpoint else -1
         """The last round with a checkpoint."""
-        if folder is not None and self.config.checkpoint_every:  # for the old checkpoint and the new one
-            ensure_space(folder.path, nodes.checkpoint_bytes * (1 if checkpoint else 2))
+        if folder is not None and self.config.checkpoint_every:  # for two checkpoints, with those that are there
+            ensure_space(folder.path, nodes.checkpoint_bytes * (2 - min(2, len(checkpoints(folder.path)))))
 
     def go(self, stop: threading.Event) -> None:
         """Runs the rounds that are left. Once `stop` is set it ends after the current round, with a checkpoint.

@@ -73,20 +73,23 @@ def execute(
     with folder, ExitStack() as stack:
         if identity:
             stack.enter_context(only_node(identity_path(), config.network.name))
-        latest = folder.latest()
+        latest, faults = folder.intact()
         checkpoint = latest[1] if latest else None
         if resume and latest is None and folder.rounds and read_config(resume / CONFIG).get("checkpoint_every") == 0:
             raise UserError(f"{resume} has no checkpoint (checkpoint_every = 0), so it cannot go on: start a new run")
-        if resume:  # a run that was killed before its first checkpoint begins again
-            folder.rewind(latest[0] if latest else -1)
         names = [identity.name] if identity else list(config.node_models)
-        _check_names(folder, checkpoint, names[0], identity)
+        if checkpoint:
+            _check_names(folder, checkpoint, names, identity)
+        if resume:  # a run that was killed before its first checkpoint begins again
+            faults += folder.rewind(latest[0] if latest else -1)
         if identity:
             ranks.broadcast(identity.name)
         ranks.broadcast((checkpoint, config))
         watcher = stack.enter_context(watch(names, read_metrics(folder.path)))
         for line in [*choices, f"window         shoal watch {shlex.quote(str(folder.path))}"]:
             watcher.say(line)
+        for fault in faults:
+            watcher.warn(fault)
         watcher.status("starting")
         if identity is None:
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
@@ -175,14 +178,15 @@ def _join(
     return nodes
 
 
-def _check_names(folder: RunFolder, checkpoint: Path | None, name: str, identity: Identity | None) -> None:
+def _check_names(folder: RunFolder, checkpoint: Path, names: list[str], identity: Identity | None) -> None:
     """Raises `UserError` if the checkpoint is of other nodes."""
-    kept = [path.name for path in checkpoint.iterdir() if path.is_dir()] if checkpoint else []
-    if kept and name not in kept:
-        other = "run" if identity else "join"
+    kept = {path.name for path in checkpoint.iterdir() if path.is_dir()}
+    if kept and (missing := [name for name in names if name not in kept]):
+        way = f"go on with `shoal {'run' if identity else 'join'} --resume`"
+        way += ", or with the identity that began it (`shoal id`)" if identity else ""
         raise UserError(
-            f"{folder.path} has no checkpoint of {name}: go on with `shoal {other} --resume`"
-            + (", or with the identity that began it (`shoal id`)" if identity else "")
+            f"{folder.path} has no checkpoint of {missing[0]}: "
+            + (way if len(missing) == len(names) else f"bring back the {CONFIG} with its {len(kept)} nodes")
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shoal.errors import UserError, nearest
 from shoal.policy.named import check_exists
-from shoal.runs.folder import CHECKPOINTS, CONFIG, best_model, models, read_metrics
+from shoal.runs.folder import CHECKPOINTS, CONFIG, best_model, models, models_in, read_metrics
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ def source_of(text: str) -> Source:
         best = best_model(run, read_metrics(run)) if whole else None
         return _of_checkpoint(best or nodes[path.name], run)
     if len(path.parents) > 2 and path.parents[1].name == CHECKPOINTS and (path.parents[2] / CONFIG).is_file():
-        if path in models(path.parents[2]).values():
+        if path.parent.is_dir() and path in models_in(path.parent).values():
             return _of_checkpoint(path, path.parents[2])
-        raise UserError(f"'{path}' holds no model of the run's last checkpoint")
+        raise UserError(f"'{path}' holds no model of the run: {path.parents[1]} has its last two checkpoints")
     check_exists(text)
     return Source(text)
 

@@ -101,17 +101,24 @@ class Table:
         if table.nbytes > PART_BYTES:
             self._open = []
 
-    def rewind(self, round: int) -> None:
-        """Drops the rows of later rounds."""
+    def rewind(self, round: int) -> list[str]:
+        """Drops the rows of later rounds. Files that are damaged are renamed; returns a line for each."""
         self._open = []
-        for part in self.folder.glob("*.parquet"):
+        faults = []
+        for part in sorted(self.folder.glob("*.parquet")):
             with disk_errors(part):
-                table = _read(part)
-                rounds = table["round"].to_numpy()
+                try:
+                    table = _read(part)
+                    rounds = table["round"].to_numpy()
+                except (pa.ArrowException, KeyError):
+                    faults.append(f"{part} is damaged: its rows are lost, and it is {part.name}.damaged now")
+                    part.rename(part.with_name(f"{part.name}.damaged"))
+                    continue
                 if rounds.min() > round:
                     part.unlink()
                 elif rounds.max() > round:
                     _write(part, table.filter(pa.array(rounds <= round)))
+        return faults
 
 
 def _write(path: Path, table: pa.Table) -> None:

@@ -132,14 +132,15 @@ def test_models_of_different_kinds_learn_from_each_other(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_ctrl_c_stops_after_the_round_in_hand(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGINT)])
+def test_a_signal_stops_after_the_round_in_hand(whole: Path, tmp_path: Path, number: int) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "shoal", "run", *SMALL, "--rounds", "4000", "--out", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         while not (folder / "metrics.jsonl").exists() or not any(row["round"] for row in read_metrics(folder)):
             assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said = process.communicate()[0]
     assert process.returncode == 130
     assert f"shoal run --resume {folder}" in said
