@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from shoal.admission.clocks import Clocks
-from shoal.identity.keys import Identity, name_of
+from shoal.identity.keys import name_of
 
-KEYS = [Identity.generate().public for _ in range(4)]
+KEYS = [bytes([number]) * 32 for number in range(4)]
 MINUTE = 60.0
 
 
