@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from shoal.runs import tables
 from shoal.runs.folder import RunFolder
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 
@@ -94,11 +96,10 @@ def write_run(
     with RunFolder.create(path, "seed = 0\n") as folder:
         folder.log(list(metrics))
         for at, (round, rows) in enumerate((rollouts or {}).items()):
-            if at and at % parts == 0:
-                for table in folder.tables.values():
-                    table.close_file()
             folder.save(ROLLOUTS, round, rows)
-            folder.flush()
+            full = (at + 1) % parts == 0
+            with patch.object(tables, "PART_BYTES", 0 if full else tables.PART_BYTES):
+                folder.flush()
         for table, kept in ((LEARNED, learned), (TRANSCRIPTS, transcripts)):
             for round, rows in (kept or {}).items():
                 folder.save(table, round, rows)

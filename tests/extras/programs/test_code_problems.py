@@ -217,11 +217,10 @@ def test_packed_lines_are_read(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(text))
     assert (data_task(path=str(packed)).name, data_task(path=str(packed)).info.train) == ("Own", 5)
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(text)[:-20])
-    with pytest.raises(UserError, match=r"cut.jsonl.gz cannot be read after row .*[Tt]runcated"):
+    with pytest.raises(UserError, match=r"cut.jsonl.gz cannot be read.*[Tt]runcated"):
         data_task(path=str(tmp_path / "cut.jsonl.gz"))
     (tmp_path / "no.jsonl.gz").write_bytes(text)
-    with pytest.raises(UserError, match=r"no.jsonl.gz cannot be read"):
-        data_task(path=str(tmp_path / "no.jsonl.gz"))
+    assert data_task(path=str(tmp_path / "no.jsonl.gz")).info.train == 5  # its bytes say that it is not packed
 
 
 def test_other_columns_are_no_programs(tmp_path: Path) -> None:
