@@ -303,7 +303,9 @@ def test_texts_of_strangers_are_escaped(browser: Browser, tmp_path: Path) -> Non
                 "(e) => e.scrollHeight >= e.clientHeight && e.clientHeight <= 360"
             )
             if at == 0:  # the newest row is the giant one
-                expect(page.locator("dialog .answer .note")).to_contain_text("83,616 more characters")
+                cut, read = page.locator("dialog .answer .note").all()
+                expect(cut).to_contain_text("83,616 more characters")
+                expect(read).to_contain_text("Read:")
             page.keyboard.press("Escape")
         page.fill("input[name=text]", HOSTILE[0])  # which another contains
         expect(rows).to_have_count(2)

@@ -237,7 +237,7 @@ def test_an_invitation_is_all_that_it_takes(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
     host, where = host_keys(tmp_path, ["127.0.0.1"], private=True), f"tls/{address()}"
     now = int(time.time())
-    entry = {"swarm": SWARM, "relays": (where,), "certificate": host.fingerprint, "signed": now, "expires": now + 60}
+    entry = {"name": SWARM, "relays": (where,), "certificate": host.fingerprint, "signed": now, "expires": now + 60}
     word = written(signed(host.identity, host.secret, **entry))
     assert host.secret_file
     secret, at = read_secret(host.secret_file, SWARM), address()
