@@ -49,7 +49,7 @@ def test_a_function_rewards_and_the_verifier_evaluates(tmp_path: Path) -> None:
     done = run(tmp_path / "run", rewards)
     first, *_, last = figures(tmp_path / "run")
     assert last["reward/local/all"] == 1
-    assert last["reward/local"] == pytest.approx((1 + last["reward/local/verifier"]) / 2)
+    assert last["reward/local"] == pytest.approx(1 + last["reward/local/verifier"])
     assert first["eval/pass@1"] < 1
     assert done.rewards is not None
 
