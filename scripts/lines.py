@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src"
-CORE, ALL = 24_000, 40_000
+CORE, ALL = 25_000, 43_000
 """The most lines of `shoal`, and of all packages."""
 
 
