@@ -1,14 +1,18 @@
 """What a checkpoint holds, by size and hash, so that damage is noticed before anything is loaded.
 
-write_manifest(checkpoint)      # files.json: {"node-1/learner.pt": [size, SHA-256], ...}
+write_manifest(checkpoint)      # files.json: {"node-1/learner.pt": [size, XXH3-128], ...}
 damage(checkpoint)              # "" or "node-1/learner.pt has 4,096 bytes, and 81,920 were written"
+
+XXH3 finds damage as surely as SHA-256 and reads about 4 GB/s, five times as fast. Neither stops somebody who may write
+the folder, and thus the manifest.
 """
 
 import hashlib
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import xxhash
 
 from shoal.runs.disk import reason
 from shoal.untrusted import printable, read_regular
@@ -26,7 +30,7 @@ def write_manifest(checkpoint: Path) -> None:
 
 def damage(checkpoint: Path, hashes: bool = True) -> str:
     """What differs from the manifest, or "". Nothing is known of a checkpoint without one, which older versions wrote,
-    and more files do not matter. `hashes`: all bytes are read (about a second for a gigabyte), not sizes alone."""
+    and more files do not matter. `hashes`: all bytes are read, not sizes alone."""
     if not (checkpoint / FILES).exists():
         return ""
     name = FILES
@@ -39,7 +43,7 @@ def damage(checkpoint: Path, hashes: bool = True) -> str:
                 return f"{printable(name, 80)} is missing"
             if (found := there[name].stat().st_size) != size:
                 return f"{name} has {found:,} bytes, and {size:,} were written"
-            if hashes and _hash(there[name]) != digest:
+            if hashes and _hash(there[name], digest) != digest:
                 return f"{name} is not as it was written"
     except (OSError, msgspec.MsgspecError) as error:
         return f"{name} cannot be read: {reason(error)}"
@@ -51,6 +55,8 @@ def _files(checkpoint: Path) -> dict[str, Path]:
     return {path.relative_to(checkpoint).as_posix(): path for path in found}
 
 
-def _hash(path: Path) -> str:
+def _hash(path: Path, like: str = "") -> str:
+    """The hash of a file in hex. `like`: one of the kind that is asked for; SHA-256 stands in older manifests."""
+    kind: Any = hashlib.sha256 if len(like) == 64 else xxhash.xxh3_128
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return str(hashlib.file_digest(file, kind).hexdigest())
