@@ -31,7 +31,7 @@ HELP = """Asks nodes held-out questions after their rounds, one answer each, and
 party. Or reports on a judge's records.
 
   shoal judge --suite pond --data judge               anybody can ask it on port 7460
-  shoal judge --report judge                          the leaderboard: the last 100 rounds of each node
+  shoal judge --report judge                          the leaderboard: the last 100 questions of each node
   shoal judge --rows judge > rows.csv                 a row for each question
 
 Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
@@ -89,9 +89,15 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
-    caption = f"Each node's last {reports.ROUNDS} rounds, by the lower end of the 95 % interval (Wilson)."
+    caption = (
+        f"Each node's last {reports.COUNTED} questions, by the lower end of the 95 % interval (Wilson). "
+        f"A rank takes {reports.RANKED} answers."
+    )
     table = Table(box=None, caption=caption, caption_justify="left")
-    columns = [name for name in found[0] if name not in ("key", "time")]
+    interval = "95 % interval"
+    found = [row | {interval: f"{row['low']:.3f} to {row['high']:.3f}"} for row in found]
+    columns = [name for name in found[0] if name not in ("key", "time", "low", "high", interval)]
+    columns.insert(columns.index("pass@1") + 1, interval)
     columns.sort(key="display_name".__eq__)  # the last one: it may go from right to left
     for name in columns:
         table.add_column(name, justify="left" if isinstance(found[0][name], str) else "right")

@@ -4,9 +4,10 @@ pass@1 is the share of right answers among the questions: lapsed ones are wrong,
 Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
 each other.
 
-The leaderboard counts each node's last 100 rounds, so that it shows what the node can do now and not what it once could
-not. It is ordered by the lower end of the interval: whoever makes many keys and shows the luckiest stands below a node
-that has answered more questions equally well.
+The leaderboard counts each node's last 100 questions, so that it shows what the node can do now and not what it once
+could not. A node with fewer than 50 answers has no rank: its interval is too wide to say anything. The others are
+ordered by the lower end of the interval: whoever makes many keys and shows the luckiest stands below a node that has
+answered more questions equally well.
 """
 
 import contextlib
@@ -27,8 +28,10 @@ from shoal_host.judge.messages import Ask
 from shoal_host.judge.records import connect
 
 Report = dict[str, Any]
-ROUNDS: Final = 100
-"""Of each node, the last, that the leaderboard counts."""
+COUNTED: Final = 100
+"""Questions of each node, the last, that the leaderboard counts."""
+RANKED: Final = 50
+"""Answers of these that a rank takes."""
 FROM: Final = "FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
 NODE: Final = "name_of(key) AS node, lower(hex(key)) AS key"
 ROWS: Final = f"""
@@ -36,17 +39,19 @@ SELECT {NODE}, a.model, a.in_swarm, a.round, a.number, a.label AS task, o.score,
 {FROM} ORDER BY a.id
 """
 BOARD: Final = f"""
-WITH latest AS (SELECT node, model, max(round) AS round FROM asks GROUP BY node, model), counted AS (
+WITH latest AS (SELECT node, model, max(number) AS number FROM asks GROUP BY node, model), counted AS (
   SELECT n.key, a.model, iif(min(a.in_swarm) = max(a.in_swarm), min(a.in_swarm), NULL) AS in_swarm,
-    sum(o.outcome = 'scored' AND o.score >= 1) AS good,
+    sum(o.outcome = 'scored' AND o.score >= 1) AS good, sum(o.outcome = 'scored') >= {RANKED} AS ranked,
     sum(o.outcome != 'void') AS questions, sum(o.outcome = 'lapsed') AS lapsed, sum(o.outcome = 'void') AS void,
     max(a.round) AS round, max(a.asked) AS time, a.node AS id
-  FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.round > latest.round - {ROUNDS}
+  FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.number > latest.number - {COUNTED}
     JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id GROUP BY n.key, a.model)
-SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model) AS rank, {NODE},
+SELECT iif(ranked, row_number() OVER best, NULL) AS rank, {NODE},
   display_name((SELECT statement FROM asks WHERE node = counted.id ORDER BY round DESC LIMIT 1)) AS display_name, model,
   in_swarm, 1.0 * good / questions AS "pass@1", low(good, questions) AS low, high(good, questions) AS high, questions,
-  lapsed, void, round, time FROM counted ORDER BY rank LIMIT $most
+  lapsed, void, round, time FROM counted
+  WINDOW best AS (ORDER BY ranked DESC, low(good, questions) DESC, counted.key, model)
+  ORDER BY row_number() OVER best LIMIT $most
 """
 
 
@@ -82,7 +87,8 @@ def rows(path: Path) -> Iterator[Report]:
 
 
 def leaderboard_of(path: Path, most: int = -1) -> list[Report]:
-    """A row for each node and model, the best first, over its last `ROUNDS` rounds. `most` rows."""
+    """A row for each node and model, the best first, over its last `COUNTED` questions; those without a rank
+    (None) come last. `most` rows."""
     return list(read(path, BOARD, {"most": most}))
 
 

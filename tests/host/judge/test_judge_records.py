@@ -128,24 +128,35 @@ def test_no_records(tmp_path: Path) -> None:
 
 
 def test_the_leaderboard_is_by_what_is_certain(records: Records) -> None:
-    lucky, steady = Identity.generate().public, Identity.generate().public
-    for number in range(3):
-        keep(records, session(lucky, number), 1.0)
-    for number in range(40):
-        keep(records, session(steady, number, in_swarm=number > 5), 1.0 if number % 10 else 0.0)
-    first, second = reports.leaderboard_of(records.path)
-    assert (first["key"], second["key"]) == (steady.hex(), lucky.hex())
-    assert (first["rank"], first["pass@1"], first["questions"], first["in_swarm"]) == (1, 36 / 40, 40, None)
-    assert (first["low"], first["high"]) == wilson(0.9, 40)
-    assert len(reports.leaderboard_of(records.path, 1)) == 1
+    lucky, steady, new = (Identity.generate().public for _ in range(3))
+    for number in range(50):
+        keep(records, session(lucky, number), float(number % 10 < 8))
+    for number in range(80):
+        keep(records, session(steady, number, in_swarm=number > 5), float(number % 10 < 8))
+    for number in range(49):
+        keep(records, session(new, number), 1.0)
+    board = reports.leaderboard_of(records.path)
+    assert [(row["key"], row["rank"]) for row in board] == [(steady.hex(), 1), (lucky.hex(), 2), (new.hex(), None)]
+    assert (board[0]["pass@1"], board[0]["questions"], board[0]["in_swarm"]) == (0.8, 80, None)
+    assert (board[0]["low"], board[0]["high"]) == wilson(0.8, 80)
+    assert reports.leaderboard_of(records.path, 1) == board[:1]
 
 
-def test_the_leaderboard_is_of_the_last_rounds(records: Records) -> None:
-    for number in range(130):  # it has learned since
-        keep(records, session(A.public, number, round=2 * number), float(number >= 80))
+def test_unanswered_questions_give_no_rank(records: Records) -> None:
+    for number in range(100):
+        keep(records, session(A.public, number), 1.0, stage=Stage.scored if number % 2 else Stage.lapsed)
+    keep(records, session(A.public, 100), stage=Stage.void)
+    assert reports.leaderboard_of(records.path)[0]["rank"] == 1
+    keep(records, session(A.public, 101), stage=Stage.void)  # 49 answers among the last 100 questions
+    assert reports.leaderboard_of(records.path)[0]["rank"] is None
+
+
+def test_the_leaderboard_is_of_the_last_questions(records: Records) -> None:
+    for number in range(130):  # it has learned since; rounds may be far apart
+        keep(records, session(A.public, number, round=20 * number), float(number >= 80))
     keep(records, session(B.public, 0, round=7), 1.0)
     board = {row["key"]: row for row in reports.leaderboard_of(records.path)}
-    assert (board[A.public.hex()]["pass@1"], board[A.public.hex()]["questions"]) == (1.0, 50)  # rounds 159 to 258
+    assert (board[A.public.hex()]["pass@1"], board[A.public.hex()]["questions"]) == (0.5, 100)
     assert board[B.public.hex()]["questions"] == 1
 
 

@@ -29,7 +29,7 @@ export class Judge {
     this.board = h("div");
     this.boardCard = card("Leaderboard", null, this.board);
     this.boardCard.classList.add("wide");
-    this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 of each node's last 100 rounds, with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
+    this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 of each node's last 100 questions, with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
     this.curves = new Chart("pass@1 against rounds", {
       controls: [
         select("of", [["mean", "models"], ["node", "top nodes"]], this.by, (value) => { this.by = value; refresh(); }),
@@ -93,7 +93,7 @@ export class Judge {
 
   leaderboard(board) {
     const columns = [
-      { title: "node", get: (row) => h("span", { title: row.key }, row.rank + ". ", fullName(row.node, row.display_name)) },
+      { title: "node", get: (row) => h("span", { title: row.key }, row.rank ? row.rank + ". " : "", fullName(row.node, row.display_name)) },
       { title: "pass@1", number: true, get: (row) => percent(row["pass@1"]) },
       { title: "95 % interval", number: true, get: (row) => `${fixed(100 * row.low, 1)} to ${percent(row.high)}` },
       { title: "questions", number: true, get: (row) => whole(row.questions) },
@@ -104,7 +104,7 @@ export class Judge {
       { title: "round", number: true, get: (row) => whole(row.round) },
       { title: "last asked", number: true, get: (row) => span(Date.now() / 1000 - row.time) + " ago" },
     ];
-    const caption = "Each node's last 100 rounds, in the order of the lower end of the interval. Nodes themselves declare the model, the round and whether they are in a swarm.";
+    const caption = "Each node's last 100 questions, in the order of the lower end of the interval. A node with fewer than 50 answers has no rank. Nodes themselves declare the model, the round and whether they are in a swarm.";
     fill(this.board, board.length ? listing("Leaderboard", caption, columns, board.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
   }
 
