@@ -107,7 +107,7 @@ def figure_data(values: pd.Series) -> dict[str, Any] | None:
 
 def _spread(runs: Mapping[int, RunResult], rounds: float) -> dict[str, Any]:
     """Who learned from whom, run by run. Lags: up to `rounds`."""
-    columns = ["round", "node", "task", "live", "foreign"]
+    columns = ["round", "node", "task", "live", "peer"]
     rows = {}
     for seed, run in runs.items():
         late = followers(times_to_threshold(up_to(run.own, rounds)))
@@ -124,8 +124,8 @@ def _spread(runs: Mapping[int, RunResult], rounds: float) -> dict[str, Any]:
 def first_from_others(learned: pd.DataFrame) -> float:
     """The share of nodes and tasks whose first live rollout that a node learned from was another's, with none of its
     own in the same round. `learned`: rows of a run's `learned.parquet`."""
-    live = learned[learned["live"]].sort_values(["round", "foreign"])
-    return float(live.drop_duplicates(["node", "task"])["foreign"].mean())
+    live = learned[learned["live"]].sort_values(["round", "peer"])
+    return float(live.drop_duplicates(["node", "task"])["peer"].mean())
 
 
 def spread_data(runs_S: pd.DataFrame) -> dict[str, Any]:

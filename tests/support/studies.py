@@ -123,6 +123,6 @@ def _learned(
         rows.append(
             {"round": round, "node": node, "maker": chance.choice(others) if foreign else node, "made": round}
             | {"slot": slot, "task": task, "config": "", "seed": 1, "index": round, "live": live}
-            | {"mean_reward": 0.5 if live else 0.0, "foreign": foreign}
+            | {"mean_reward": 0.5 if live else 0.0, "peer": foreign}
         )
     return rows

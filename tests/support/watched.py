@@ -63,7 +63,7 @@ def completion(node: str, text: str, **more: Any) -> dict[str, Any]:
         "config": "{}",
         "seed": 7,
         "index": 0,
-        "question": "What is it?",
+        "prompt": "What is it?",
         "completion": text,
         "finish_reason": "stop",
         "reward": 1.0,
@@ -74,13 +74,13 @@ def completion(node: str, text: str, **more: Any) -> dict[str, Any]:
 
 def lesson(node: str, maker: str, made: int, **more: Any) -> dict[str, Any]:
     row = {"node": node, "maker": maker, "made": made, "slot": 0, "task": "gcd", "config": "{}", "seed": 7}
-    row |= {"index": 0, "live": True, "mean_reward": 0.5, "foreign": node != maker}
+    row |= {"index": 0, "live": True, "mean_reward": 0.5, "peer": node != maker}
     return row | {"gradient_share": 0.25, "gated_share": None} | more
 
 
 def told(node: str, question: str, text: str, reward: float, **more: Any) -> dict[str, Any]:
     """An answer to a held-out question."""
-    row = {"node": node, "task": "gcd", "question": question, "completion": text, "finish_reason": "stop"}
+    row = {"node": node, "task": "gcd", "prompt": question, "completion": text, "finish_reason": "stop"}
     return row | {"reward": reward, "answer": "6"} | more
 
 

@@ -158,6 +158,6 @@ def _example(row: Row, width: int) -> list[Text]:
     head = Text(f"for example, {clip(str(row['node']), NAME)}{given}", "dim", no_wrap=True, overflow="ellipsis")
     return [
         head,
-        Text.assemble(("question ", "dim"), clip(str(row["question"]), room)),
+        Text.assemble(("question ", "dim"), clip(str(row["prompt"]), room)),
         Text.assemble(("answer   ", "dim"), (clip(str(row["completion"]), room) or "(nothing)", style)),
     ]

@@ -109,7 +109,7 @@ def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
             "index": scored.question.id.index,
             "live": scored.live,
             "mean_reward": scored.mean_reward,
-            "foreign": scored.from_peer,
+            "peer": scored.from_peer,
             "gradient_share": shares.get(scored.rollout.node, 0.0) / counts[scored.rollout.node] if shares else None,
             "gated_share": update.gated_shares.get(scored.rollout.node),
         }

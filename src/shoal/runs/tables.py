@@ -47,27 +47,29 @@ def _columns(text: str) -> pa.Schema:
 
 
 SCHEMA = _columns(
-    "round:int64 node:string task:string version:string config:string seed:int64 index:int64 question:string "
+    "round:int64 node:string task:string version:string config:string seed:int64 index:int64 prompt:string "
     "completion:string finish_reason:string reward:double live:bool answer:string conversation:string "
     "read:string"
 )
-"""The columns of the rollouts: a row for each completion. `answer`: a right one, null where the task names none.
-`conversation`: where an environment answered back, a list of [turn, observation] in JSON; else null. `read`: what was
-taken for the answer (`Tasks.reading`), or null."""
+"""The columns of the rollouts: a row for each completion, named as TRL and verifiers do. `answer`: a right one, null
+where the task names none. `conversation`: where an environment answered back, a list of [turn, observation] in JSON;
+else null. `read`: what was taken for the answer (`Tasks.reading`), or null."""
 LEARNED_SCHEMA = _columns(
     "round:int64 node:string maker:string made:int64 slot:int64 task:string config:string seed:int64 index:int64 "
-    "live:bool mean_reward:double foreign:bool gradient_share:double gated_share:double"
+    "live:bool mean_reward:double peer:bool gradient_share:double gated_share:double"
 )
-"""The columns of what was learned from: a row for each rollout. `made`: the maker's round. `mean_reward`: by the
-learner's own verifier. For the shares see `metrics.learned_rows`."""
+"""The columns of what was learned from: a row for each rollout. `peer`: whether another node made it. `made`: the
+maker's round. `mean_reward`: by the learner's own verifier. For the shares see `metrics.learned_rows`."""
 TRANSCRIPT_SCHEMA = _columns(
-    "round:int64 node:string task:string question:string completion:string finish_reason:string reward:double "
+    "round:int64 node:string task:string prompt:string completion:string finish_reason:string reward:double "
     "answer:string identity:string conversation:string"
 )
 """The columns of the transcripts: a row for each kept question in each evaluation (`runs.transcripts`). `identity`: the
 version of its task, its seed and its index. `conversation`: as in the rollouts."""
 LATER = frozenset({"answer", "conversation", "identity", "read"})
 """Columns that tables of older runs do not have, and that rows may leave out."""
+OLD_NAMES = {"prompt": "question", "peer": "foreign"}
+"""What earlier runs called these columns. They are read under the names of today."""
 TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA, TRANSCRIPTS: TRANSCRIPT_SCHEMA}
 
 
@@ -129,7 +131,19 @@ def _write(path: Path, table: pa.Table) -> None:
 
 def _read(part: Path, columns: Sequence[str] | None = None) -> pa.Table:
     with pq.ParquetFile(part) as file:
-        return file.read(columns, use_threads=False)
+        wanted = _stored(columns, file.schema.names) if columns else None
+        return _renamed(file.read(wanted, use_threads=False))
+
+
+def _stored(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What `columns` are called in a file that has these `names`."""
+    return [name if name in names else OLD_NAMES.get(name, name) for name in columns]
+
+
+def _renamed(table: pa.Table) -> pa.Table:
+    """`table` with the names of today."""
+    new = {old: name for name, old in OLD_NAMES.items() if name not in table.column_names}
+    return table.rename_columns([new.get(name, name) for name in table.column_names])
 
 
 def read_table(run: Path, table: str, columns: Sequence[str] = (), **among: Sequence[str]) -> pandas.DataFrame:
@@ -151,12 +165,12 @@ def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tupl
     rollouts and mean share of the gradient over the rounds that had an update, the largest first. Raises `UserError`
     for files that are no tables."""
     own, rounds, counts, totals = 0, set[int](), Counter[str](), Counter[str]()
-    for rows in rows_of(run, LEARNED, node, ["round", "node", "maker", "foreign", "gradient_share"]):
+    for rows in rows_of(run, LEARNED, node, ["round", "node", "maker", "peer", "gradient_share"]):
         mine = rows.filter(pc.less_equal(rows["round"], last)).to_pandas(use_threads=False)
         rounds |= set(mine["round"][mine["gradient_share"].notna()])
-        by_maker = mine.groupby(["maker", mine["foreign"].fillna(False).astype(bool)], observed=True)
-        for (maker, foreign), shares in by_maker["gradient_share"]:
-            if foreign:
+        by_maker = mine.groupby(["maker", mine["peer"].fillna(False).astype(bool)], observed=True)
+        for (maker, peer), shares in by_maker["gradient_share"]:
+            if peer:
                 counts[maker[:NAME]] += len(shares)
                 totals[maker[:NAME]] += shares.sum()
             else:
@@ -174,8 +188,9 @@ def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterato
     for part in sorted((run / table).glob("*.parquet")):
         try:
             with _checked(part, table, columns) as rows:
+                wanted = _stored(columns, rows.schema.names)
                 for number in range(rows.num_row_groups):
-                    for batch in rows.read_row_group(number, columns, use_threads=False).to_batches(BATCH):
+                    for batch in _renamed(rows.read_row_group(number, wanted, use_threads=False)).to_batches(BATCH):
                         nodes = batch["node"]
                         yield batch.filter(pc.equal(nodes.indices, nodes.dictionary.index(node)))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
@@ -192,18 +207,20 @@ def _checked(part: Path, table: str, columns: Sequence[str]) -> pq.ParquetFile:
         if int.from_bytes(file.read(4), "little") > FOOTER:
             raise ValueError("its footer is too large")
     about = pq.read_metadata(part)
+    names = about.schema.names
+    wanted = dict(zip(_stored(columns, names), columns, strict=True))
     groups = [about.row_group(number) for number in range(min(about.num_row_groups, GROUPS + 1))]
     found = (group.column(number) for group in groups for number in range(group.num_columns))
-    size = sum(abs(each.total_uncompressed_size) for each in found if each.path_in_schema in columns)
+    size = sum(abs(each.total_uncompressed_size) for each in found if each.path_in_schema in wanted)
     count = sum(abs(group.num_rows) for group in groups)
     if len(groups) > GROUPS or count > MOST or size > READ:
         raise ValueError(f"it has {len(groups)} groups, {count} rows and {size} bytes")
-    kinds = {field.name: field.type for field in TABLES[table] if field.name in columns}
-    texts = [name for name in about.schema.names if kinds.get(name) == pa.string()]
+    kinds = {name: TABLES[table].field(column).type for name, column in wanted.items()}
+    texts = [name for name in names if kinds.get(name) == pa.string()]
     rows = pq.ParquetFile(part, metadata=about, read_dictionary=texts)
     for name, kind in kinds.items():
         wanted = pa.dictionary(pa.int32(), kind) if kind == pa.string() else kind
-        if not (name in LATER and name not in about.schema.names) and rows.schema_arrow.field(name).type != wanted:
+        if not (name in LATER and name not in names) and rows.schema_arrow.field(name).type != wanted:
             raise ValueError(f"its column {name} is not what runs write")
     return rows
 
@@ -217,7 +234,7 @@ def answer_columns(
     return {
         "node": node,
         "task": question.id.task,
-        "question": question.shown,
+        "prompt": question.shown,
         "completion": completion.text,
         "finish_reason": completion.finish_reason.value,
         "reward": reward,

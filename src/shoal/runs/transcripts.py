@@ -94,7 +94,7 @@ def pairs(run: Path, node: str) -> list[Pair]:
                 }
                 turns = tuple(turns_of(row.get(CONVERSATION)) or ())
                 answer = Answer(row["round"], row["completion"], row["reward"], turns)
-                kept[row["task"], row["question"]] = answer
+                kept[row["task"], row["prompt"]] = answer
         for between in sorted(ends)[1:-1]:
             del ends[between]
     if len(ends) < 2:

@@ -76,7 +76,7 @@ def notice_of(
     display_name: str = "",
 ) -> Notice:
     """The notice of a round, from its row of metrics and its rows of `learned.parquet`."""
-    lessons = [each for each in learned if each["foreign"]][:MAX_LESSONS]
+    lessons = [each for each in learned if each["peer"]][:MAX_LESSONS]
     return Notice(
         SCHEMA_VERSION,
         swarm,

@@ -27,7 +27,7 @@ class Trackio(Tracker):
     def log(self, report: Report) -> None:
         import trackio
 
-        said = {"user": "question", "assistant": "completion"}
+        said = {"user": "prompt", "assistant": "completion"}
         traces = [
             trackio.Trace(
                 [{"role": role, "content": row[column]} for role, column in said.items()],
@@ -87,7 +87,7 @@ class TensorBoard(Tracker):
         for name, value in report.metrics.items():
             self.writer.add_scalar(name, value, report.round)
         for number, row in enumerate(report.rollouts, start=1):
-            text = f"{row['task']}, by {row['maker']}, reward {row['reward']:g}\n\n{row['question']}\n\n"
+            text = f"{row['task']}, by {row['maker']}, reward {row['reward']:g}\n\n{row['prompt']}\n\n"
             block = (text + row["completion"]).replace("\n", "\n    ")
             self.writer.add_text(f"rollouts/{number}", f"    {block}", report.round)
         self.writer.flush()

@@ -49,7 +49,7 @@ class Report:
     round: int
     metrics: Mapping[str, float]
     rollouts: Sequence[Mapping[str, Any]]
-    """Completions with their node, maker, task, question and reward. Plain characters, of bounded length."""
+    """Completions with their node, maker, task, prompt and reward. Plain characters, of bounded length."""
     late: bool
     """Whether this belongs to a round that was reported before."""
 
@@ -85,7 +85,7 @@ def _row(node: str, scored: Scored) -> dict[str, Any]:
         "node": printable(node, NAME),
         "maker": printable(scored.rollout.node, NAME),
         "task": printable(scored.question.id.task, NAME),
-        "question": _visible(scored.question.shown),
+        "prompt": _visible(scored.question.shown),
         "completion": _visible(scored.rollout.completions[0].text),
         "reward": scored.rewards[0],
     }

@@ -74,7 +74,7 @@ class Explorer:
         near = f"r.row BETWEEN f.row - {TOGETHER} AND f.top + {TOGETHER}"
         rows = self._tables.rows(
             f"SELECT place, r.row, {_cut('finish_reason')}, reward, ({meets}) AS meets, length(completion) AS length, "
-            f"left(question, {SHOWN}) AS question, left(answer, {SHOWN}) AS answer, "
+            f"left(prompt, {SHOWN}) AS question, left(answer, {SHOWN}) AS answer, "
             f"left(completion, {SHOWN}) AS completion FROM {files} r JOIN "
             f"(SELECT unnest($found, recursive := true)) f ON {same} AND {near} "
             f"WHERE r.row BETWEEN {low} AND {high} "
@@ -87,8 +87,8 @@ class Explorer:
         """The rollout that has this completion."""
         rows = self._part(query.part)
         mine = self._tables.rows(
-            f"SELECT {_names(KEY)}, length(question) AS question_length, left(answer, {WHOLE}) AS answer, "
-            f"left(question, {WHOLE}) AS question FROM {rows} WHERE row = $row",
+            f"SELECT {_names(KEY)}, length(prompt) AS question_length, left(answer, {WHOLE}) AS answer, "
+            f"left(prompt, {WHOLE}) AS question FROM {rows} WHERE row = $row",
             {"row": query.row},
         )
         if not mine:
@@ -112,7 +112,7 @@ class Explorer:
     def _learned(self, key: Row) -> list[Row]:
         same = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))
         return self._tables.rows(
-            f'SELECT {_cut("node")}, round, mean_reward, "foreign" AS peer FROM {self._tables.all(LEARNED)} '
+            f"SELECT {_cut('node')}, round, mean_reward, peer FROM {self._tables.all(LEARNED)} "
             f"WHERE maker = $node AND made = $round AND {same} ORDER BY peer, round LIMIT {LEARNERS}",
             {name: value for name, value in key.items() if name != "version"},
         )
@@ -156,10 +156,10 @@ def conditions_of(query: RolloutQuery, learned: str) -> tuple[list[str], dict[st
     values: dict[str, Any] = {name: getattr(query, name) for name in CONDITIONS if getattr(query, name) is not None}
     conditions = [CONDITIONS[name] for name in values]
     if query.text:
-        conditions.append("(contains(lower(completion), lower($text)) OR contains(lower(r.question), lower($text)))")
+        conditions.append("(contains(lower(completion), lower($text)) OR contains(lower(r.prompt), lower($text)))")
         values["text"] = query.text
     if query.learner == "*":
-        conditions.append(f'EXISTS (FROM {learned} l WHERE l."foreign" AND {LEARNED_FROM})')
+        conditions.append(f"EXISTS (FROM {learned} l WHERE l.peer AND {LEARNED_FROM})")
     elif query.learner is not None:
         conditions.append(f"EXISTS (FROM {learned} l WHERE l.node = $learner AND {LEARNED_FROM})")
         values["learner"] = query.learner

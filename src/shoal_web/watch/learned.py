@@ -24,11 +24,11 @@ EDGES: Final = 2000
 """Arrows, at most, a node's own rollouts included."""
 MAKERS: Final = 20
 """Of one task that are shown, at most."""
-MAKER: Final = f"coalesce(left(maker, {NAME}), '') AS maker, coalesce(\"foreign\", false) AS peer"
+MAKER: Final = f"coalesce(left(maker, {NAME}), '') AS maker, coalesce(peer, false) AS peer"
 QUESTIONS, EVALUATIONS, TOLD = 64, 40, 4000
 """Of one node that are shown, at most: questions, evaluations (evenly chosen), characters of each text."""
 RIGHT: Final = 1.0
-KEY: Final = f"left(md5(concat(left(task, {NAME}), chr(0), left(question, {TOLD}))), 8)"
+KEY: Final = f"left(md5(concat(left(task, {NAME}), chr(0), left(prompt, {TOLD}))), 8)"
 """SQL for what names a question in addresses."""
 
 
@@ -64,7 +64,7 @@ class Lessons:
         shown = [every[at] for at in np.unique(np.linspace(0, len(every) - 1, EVALUATIONS).round().astype(int))]
         questions = self._tables.rows(
             f"SELECT key, coalesce(any_value(left(task, {NAME})), '') AS task, "
-            f"coalesce(any_value(left(question, {TOLD})), '') AS question, any_value(left(answer, {SHOWN})) AS answer, "
+            f"coalesce(any_value(left(prompt, {TOLD})), '') AS question, any_value(left(answer, {SHOWN})) AS answer, "
             f"any_value(left(identity, {NAME})) AS identity, "
             f"min(round) FILTER (WHERE reward >= {RIGHT}) AS first_right, "
             f"list([round, reward]) FILTER (WHERE round IN {_list(shown)}) AS marks "
@@ -108,7 +108,7 @@ class Lessons:
             values,
         )
         last = self._tables.rows(
-            f'SELECT maker, made, round, "foreign" AS peer, mean_reward AS reward, task, config, seed, "index" {where} '
+            f'SELECT maker, made, round, peer, mean_reward AS reward, task, config, seed, "index" {where} '
             "AND maker IS NOT NULL AND made >= 0 ORDER BY round DESC, mean_reward DESC, maker LIMIT 1",
             values,
         )
@@ -119,7 +119,7 @@ class Lessons:
         parts = self._tables.parts(ROLLOUTS)
         holder = [parts[part] for part in sorted(parts) if part <= lesson["made"]][-1:]
         rows = self._tables.rows(
-            f"SELECT part, row, left(question, {SHOWN}) AS question, left(completion, {SHOWN}) AS completion, "
+            f"SELECT part, row, left(prompt, {SHOWN}) AS question, left(completion, {SHOWN}) AS completion, "
             f"reward AS best FROM {parquet(ROLLOUTS, holder)} WHERE node = $maker AND round = $made "
             'AND task = $task AND config = $config AND seed = $seed AND "index" = $index '
             "ORDER BY reward DESC, row LIMIT 1",

@@ -130,7 +130,7 @@ def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path
     ]
     with RunFolder.open(run) as folder:
         for round, node, text, reward in rows:
-            row = {"node": node, "task": "larger", "question": "Which is larger, 36 or 39?", "finish_reason": "stop"}
+            row = {"node": node, "task": "larger", "prompt": "Which is larger, 36 or 39?", "finish_reason": "stop"}
             folder.save(TRANSCRIPTS, round, [row | {"completion": text, "reward": reward}])
         folder.flush()
     text = said(run, finished=True)

@@ -42,8 +42,8 @@ def test_two_nodes_learn_from_a_file_and_the_folder_repeats_it(tmp_path: Path) -
     assert not result.warnings
     assert {"eval/pass@1", "eval/pass@1/sums", "eval/blind", "eval/blind/sums"} <= set(result.metrics.columns)
     texts = {row["prompt"] for row in SUMS}
-    assert set(result.rollouts["question"]) <= texts
-    assert result.learned["foreign"].any(), "they learn from each other"
+    assert set(result.rollouts["prompt"]) <= texts
+    assert result.learned["peer"].any(), "they learn from each other"
     again = shoal.run(shoal.load_config(tmp_path / "one" / "config.toml", allow_code=True), out=tmp_path / "two")
     columns = ["round", "node", "reward/local"]
     assert again.metrics[columns].equals(result.metrics[columns])
@@ -79,7 +79,7 @@ def test_a_dataset_of_datasets(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     both = datasets.DatasetDict(train=datasets.Dataset.from_list(SUMS[:60]), test=datasets.Dataset.from_list(SUMS[60:]))
     result = shoal.run(data=both, rounds=1, out=tmp_path / "run", **SETTINGS)
-    assert set(result.rollouts["question"]) <= {row["prompt"] for row in SUMS[:60]}
+    assert set(result.rollouts["prompt"]) <= {row["prompt"] for row in SUMS[:60]}
     assert shoal.evaluate("guppy", data=both, questions=4, samples=1).pass_at(1).value >= 0
 
 
@@ -125,7 +125,7 @@ def test_a_function_that_others_cannot_find() -> None:
 
 
 def _sums(rows: Any) -> list[str]:
-    return [str(eval(text.removesuffix("="))) for text in rows["question"]]
+    return [str(eval(text.removesuffix("="))) for text in rows["prompt"]]
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
         "config": first.question.id.config,
         "seed": first.question.id.seed,
         "index": first.question.id.index,
-        "question": first.question.text,
+        "prompt": first.question.text,
         "completion": WRONG,
         "finish_reason": "length",
         "reward": 0.0,
@@ -107,7 +107,7 @@ def test_who_learned_from_whom() -> None:
     ada.act()
     result = ada.learn()
     rows = learned_rows(ada, result)
-    assert [(row["maker"], row["foreign"]) for row in rows] == [("ada", False)] * 2 + [("bob", True)]
+    assert [(row["maker"], row["peer"]) for row in rows] == [("ada", False)] * 2 + [("bob", True)]
     assert rows[2] == {
         "round": 1,
         "node": "ada",
@@ -120,7 +120,7 @@ def test_who_learned_from_whom() -> None:
         "index": 6,
         "live": True,
         "mean_reward": 0.5,
-        "foreign": True,
+        "peer": True,
         "gradient_share": pytest.approx(1 / 3),
         "gated_share": None,
     }

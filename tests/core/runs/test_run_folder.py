@@ -36,7 +36,7 @@ def completion(node: str = "ada", **other: Any) -> dict[str, Any]:
         "config": "c0ffee",
         "seed": 2**62,
         "index": 3,
-        "question": "2 + 2 =",
+        "prompt": "2 + 2 =",
         "completion": "4",
         "finish_reason": "stop",
         "reward": 1.0,
@@ -138,7 +138,7 @@ def test_rollouts_open_in_pandas_and_datasets(tmp_path: Path, monkeypatch: Any) 
     data = datasets.load_dataset(
         "parquet", data_files=str(room / "*.parquet"), split="train", cache_dir=str(tmp_path / "cache")
     )
-    assert (len(data), data[0]["question"], data[1]["reward"]) == (2, "2 + 2 =", None)
+    assert (len(data), data[0]["prompt"], data[1]["reward"]) == (2, "2 + 2 =", None)
 
 
 most = 2**62
@@ -335,7 +335,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
             play(folder, range(1, 3))
             with pytest.raises(UserError, match="the disk is full; free some space, then --resume goes on after"):
                 folder.checkpoint(3, careless)
-            folder.save(ROLLOUTS, 3, [completion(question=os.urandom(2 << 20).hex())])
+            folder.save(ROLLOUTS, 3, [completion(prompt=os.urandom(2 << 20).hex())])
             with pytest.raises(UserError, match="the disk is full; free some space"):
                 folder.checkpoint(3, state("3"))
             folder.rewind(2)
@@ -355,7 +355,7 @@ import shoal.runs.tables as module
 from shoal.runs.folder import RunFolder
 from shoal.runs.tables import ROLLOUTS
 module.PART_BYTES = 20_000
-row = dict(node="ada", task="t", version="1", config="c", seed=1, index=1, question="q", finish_reason="stop",
+row = dict(node="ada", task="t", version="1", config="c", seed=1, index=1, prompt="q", finish_reason="stop",
            reward=0.0, live=False)
 path = Path(sys.argv[1])
 def save(round):

@@ -17,8 +17,8 @@ from shoal.runs.tables import LEARNED, LEARNED_SCHEMA, TRANSCRIPT_SCHEMA, TRANSC
 from shoal.runs.transcripts import pairs
 
 
-def learned(maker: str, share: float | None, foreign: bool = True) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(LEARNED_SCHEMA.names) | {"node": "ada", "maker": maker, "foreign": foreign}
+def learned(maker: str, share: float | None, peer: bool = True) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(LEARNED_SCHEMA.names) | {"node": "ada", "maker": maker, "peer": peer}
     return row | {"gradient_share": share}
 
 
@@ -30,11 +30,11 @@ def test_shares_are_means_over_rounds_and_parts(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("shoal.runs.tables.PART_BYTES", 0)
     assert shares(tmp_path) == {}
     table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
-    table.add(1, [learned("bob", 0.1), learned("bob", 0.1), learned("ada", 0.8, foreign=False)])
+    table.add(1, [learned("bob", 0.1), learned("bob", 0.1), learned("ada", 0.8, peer=False)])
     table.write()
-    table.add(2, [learned("eve", 0.5), learned("bob", 0.2), learned("ada", 0.3, foreign=False)])
+    table.add(2, [learned("eve", 0.5), learned("bob", 0.2), learned("ada", 0.3, peer=False)])
     table.write()
-    table.add(3, [learned("bob", None), learned("ada", None, foreign=False)])  # no update: nothing is live
+    table.add(3, [learned("bob", None), learned("ada", None, peer=False)])  # no update: nothing is live
     table.write()
     assert len(list((tmp_path / LEARNED).iterdir())) == 3
     assert shares(tmp_path) == pytest.approx({"eve": 0.25, "bob": 0.2})
@@ -83,7 +83,7 @@ def test_a_part_beyond_the_bounds_is_one_line(
         shares(tmp_path)
 
 
-@pytest.mark.parametrize("column", ["node", "maker", "round", "foreign", "gradient_share"])
+@pytest.mark.parametrize("column", ["node", "maker", "round", "peer", "gradient_share"])
 def test_columns_that_no_run_writes_are_one_line(tmp_path: Path, column: str) -> None:
     (tmp_path / LEARNED).mkdir()
     part = tmp_path / LEARNED / "from-round-000001.parquet"
@@ -99,8 +99,8 @@ def test_columns_that_no_run_writes_are_one_line(tmp_path: Path, column: str) ->
 def test_a_text_in_many_rows_takes_memory_once(tmp_path: Path) -> None:
     """A file of some kilobytes, in which a text of a megabyte stands in each of 400 rows."""
     same, long = pa.array([0] * 400, pa.int32()), "x" * 2**20
-    texts = dict.fromkeys(("maker", "task", "question", "completion", "finish_reason"), long)
-    values: dict[str, Any] = texts | {"node": "ada", "foreign": True, "gradient_share": 0.5, "reward": 1.0}
+    texts = dict.fromkeys(("maker", "task", "prompt", "completion", "finish_reason"), long)
+    values: dict[str, Any] = texts | {"node": "ada", "peer": True, "gradient_share": 0.5, "reward": 1.0}
     for name, schema in ((LEARNED, LEARNED_SCHEMA), (TRANSCRIPTS, TRANSCRIPT_SCHEMA)):
         (tmp_path / name).mkdir()
         rows = {field.name: pa.nulls(400, field.type) for field in schema} | {"round": pa.array(range(400))}
@@ -124,13 +124,38 @@ def test_a_table_of_ones_own_is_what_pandas_reads(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(tables, "PART_BYTES", 0)
     table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
     for round, maker in enumerate(("bob", "eve", "bob")):
-        table.add(round, [learned(maker, None), learned("ada", 0.5, foreign=False)])
+        table.add(round, [learned(maker, None), learned("ada", 0.5, peer=False)])
         table.write()
     (tmp_path / LEARNED / ".from-round-000009.parquet.tmp").write_bytes(b"half")
     whole = read_table(tmp_path, LEARNED)
     assert whole.equals(pandas.read_parquet(tmp_path / LEARNED))
     some = read_table(tmp_path, LEARNED, ["round"], node=["ada", "nobody"], maker=["bob"])
     assert some.to_dict("list") == {"round": [0, 2]}
+
+
+def test_tables_of_earlier_runs_are_read_under_the_names_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also beside parts with today's names: a resumed run has both."""
+    monkeypatch.setattr(tables, "PART_BYTES", 0)
+    for name, schema in tables.TABLES.items():
+        table = Table(tmp_path / name, schema)
+        for round in (1, 2):
+            row = dict.fromkeys(schema.names) | {"node": "ada", "maker": "bob", "task": "t", "prompt": "2 + 2 ="}
+            row |= {"completion": "4", "reward": round / 2, "finish_reason": "stop"}
+            row |= {"peer": True, "gradient_share": 0.5, "identity": "1 2 3"}
+            table.add(round, [{key: value for key, value in row.items() if key in schema.names and key != "round"}])
+            table.write()
+        part = tmp_path / name / "from-round-000001.parquet"
+        whole = pq.ParquetFile(part).read()
+        before = [tables.OLD_NAMES.get(column, column) for column in whole.column_names]
+        pq.write_table(whole.rename_columns(before), part)
+        assert read_table(tmp_path, name).columns.tolist() == schema.names
+    assert read_table(tmp_path, tables.ROLLOUTS)["prompt"].tolist() == ["2 + 2 ="] * 2
+    assert read_table(tmp_path, LEARNED, ["peer"])["peer"].tolist() == [True] * 2
+    assert read_makers(tmp_path, "ada") == (0, [("bob", 2, 0.5)])
+    [pair] = pairs(tmp_path, "ada")
+    assert (pair.question, pair.before.reward, pair.after.reward) == ("2 + 2 =", 0.5, 1.0)
 
 
 def test_nothing_reads_with_threads_that_outlive_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ read_metadata, parquet_file = pq.read_metadata, pq.ParquetFile
 
 
 def row(node: str, text: str, reward: float, asked: str = "?") -> dict[str, Any]:
-    return {"node": node, "task": "t", "question": asked, "completion": text} | {
+    return {"node": node, "task": "t", "prompt": asked, "completion": text} | {
         "finish_reason": "stop",
         "reward": reward,
     }
@@ -46,7 +46,7 @@ def test_a_question_without_an_answer_is_left_out() -> None:
     result = Evaluation(2, {"t": [1]}, 1, {"t": [Asked(question(10), (), ()), answered]})
     [kept] = transcript_rows("ada", result, [("t", 0), ("t", 1)], lambda asked: "4")
     assert kept["answer"] == "4"
-    assert (kept["question"], kept["completion"], kept["reward"]) == ("say 0 5", "4", 1.0)
+    assert (kept["prompt"], kept["completion"], kept["reward"]) == ("say 0 5", "4", 1.0)
 
 
 def test_pyarrow_reads_a_path_and_no_file_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_run_keeps_the_same_questions_and_a_resumed_one_the_same_answers(tmp_p
     assert whole.groupby(["round", "node"]).size().to_dict() == {
         (round, node): 4 for round in range(3) for node in ("node-1", "node-2")
     }
-    assert whole["question"].nunique() == 4
+    assert whole["prompt"].nunique() == 4
     first = SETTINGS | {"rounds": 1}
     execute(Config.model_validate(first), tmp_path / "parts")
     execute(Config.model_validate(SETTINGS), resume=tmp_path / "parts")

@@ -78,8 +78,8 @@ def test_a_changed_bit_is_noticed(ada: Identity, place: int, bit: int) -> None:
 def test_it_is_made_of_a_round_s_metrics_and_lessons(ada: Identity) -> None:
     row = {"round": 4, "reward/local": 0.5, "eval/pass@1": None}
     learned = [
-        {"maker": "bob", "made": 2, "slot": 0, "task": "gcd", "foreign": True},
-        {"maker": ada.name, "made": 4, "slot": 1, "task": "lcm", "foreign": False},
+        {"maker": "bob", "made": 2, "slot": 0, "task": "gcd", "peer": True},
+        {"maker": ada.name, "made": 4, "slot": 1, "task": "lcm", "peer": False},
     ]
     said = notice_of(row, learned, "reef", ada.public, None, NOW)
     assert (said.round, said.reward, said.pass_at_1) == (4, 0.5, None)

@@ -48,7 +48,7 @@ def make_run(run: Path, makers: dict[str, int], **settings: Any) -> Path:
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     learned = [
         dict.fromkeys(LEARNED_SCHEMA.names)
-        | {"node": "node-1", "maker": maker, "foreign": maker != "node-1"}
+        | {"node": "node-1", "maker": maker, "peer": maker != "node-1"}
         | {"round": number % 12 + 1, "gradient_share": 1 / 12}
         for maker, count in makers.items()
         for number in range(count)

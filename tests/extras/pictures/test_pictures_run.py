@@ -35,7 +35,7 @@ def test_a_resumed_run_with_pictures_goes_on_as_if_nothing_had_happened(
     assert main(["run", "--suite", "pictures", *SMALL, "--rounds", "2", "--out", str(stopped)]) == 0
     assert main(["run", "--resume", str(stopped), "--quiet", "--rounds", "3"]) == 0
     assert rollouts(stopped) == rollouts(whole)
-    assert all(row["question"].startswith("[picture ") for row in rollouts(whole))
+    assert all(row["prompt"].startswith("[picture ") for row in rollouts(whole))
     model = whole / "checkpoints" / "round-000003" / "node-2"
     capsys.readouterr()
     asked = ["--task", "count_dots", "--questions", "2", "--samples", "1", "--json"]

@@ -89,7 +89,7 @@ def test_the_same_questions_on_every_node(tmp_path: Path) -> None:
         with running(tmp_path / str(same), config(same_questions=same)):
             pass
         rows = table(tmp_path / str(same), "rollouts")
-        asked[same] = [set(rows[rows.node == node].question) for node in ("node-1", "node-2", "node-3")]
+        asked[same] = [set(rows[rows.node == node].prompt) for node in ("node-1", "node-2", "node-3")]
     assert asked[True][0] == asked[True][1] == asked[True][2]
     assert asked[False][0] != asked[False][1]
 
@@ -119,7 +119,7 @@ def test_adversaries_take_the_place_of_nodes(tmp_path: Path, attack: str) -> Non
     rows = table(tmp_path / "run", "rollouts")
     hostile = rows[~rows.node.isin(["node-1", "node-2"])]
     assert hostile.reward.mean() == 0.5  # half of each group is right
-    makers = set(table(tmp_path / "run", "learned").query("foreign").maker)
+    makers = set(table(tmp_path / "run", "learned").query("peer").maker)
     assert makers - {"node-1", "node-2"}, "the honest learn from them"
     assert ("node-3" in makers) == (attack == "planted")
 

@@ -12,7 +12,7 @@ from shoal_lab.report import first_from_others
 def learned(*rows: tuple[int, str, str, str, bool]) -> pd.DataFrame:
     """Rows of round, node, maker, task, live."""
     table = pd.DataFrame(rows, columns=["round", "node", "maker", "task", "live"]).astype({"live": bool})
-    return table.assign(foreign=table["node"] != table["maker"])
+    return table.assign(peer=table["node"] != table["maker"])
 
 
 TABLE = learned(

@@ -31,7 +31,7 @@ def test_a_rollout_and_a_story_show_the_picture(tmp_path: Path) -> None:
     answer = (Completion.of("red"),)
     local = [Scored(Rollout(q.id, q.hash, answer, "node-1", 1), q, (1.0,)) for q in questions]
     rows = rollout_rows(RoundResult(local, [], UpdateResult()), task.answer)
-    assert all(row["question"].startswith("[picture ") for row in rows)
+    assert all(row["prompt"].startswith("[picture ") for row in rows)
     asked = [Asked(question, answer, (1.0,)) for question in questions]
     kept = [("name_colour", 0), ("name_colour", 1)]
     told = transcript_rows(

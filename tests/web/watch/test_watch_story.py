@@ -72,7 +72,7 @@ def test_what_a_node_trained_on(tmp_path: Path) -> None:
 
 
 def test_a_conversation_is_told_turn_by_turn(tmp_path: Path) -> None:
-    row = {"node": "ada", "task": "guess", "question": "guess 1 to 16", "completion": "8\n4", "finish_reason": "stop"}
+    row = {"node": "ada", "task": "guess", "prompt": "guess 1 to 16", "completion": "8\n4", "finish_reason": "stop"}
     row |= {"reward": 0.0, "conversation": '[["8", "lower"], ["4", "right"]]'}
     with RunFolder.create(tmp_path / "run", "") as folder:
         folder.save(TRANSCRIPTS, 0, [row])
