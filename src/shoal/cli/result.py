@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -12,9 +11,10 @@ from rich.text import Text
 
 from shoal.config.settings import ENDLESS, Config
 from shoal.display.answers import print_pairs
-from shoal.display.figures import clock
+from shoal.display.figures import Progress, clock
 from shoal.display.text import print_next, print_paragraph, print_warning
 from shoal.runs.folder import CONFIG, CURVES, best_model, best_node, checkpoints, read_metrics
+from shoal.runs.standing import RECENT, REWARD
 from shoal.runs.transcripts import pairs
 
 if TYPE_CHECKING:
@@ -78,29 +78,23 @@ def _figures(outcome: Outcome, rows: Rows) -> list[str]:
     rounds = max((row["round"] for row in rows), default=0)
     if not rounds:
         return []
-    tenth = max(1, rounds // 10)
-    early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
+    late, early = (
+        Progress(rounds, (), [row for row in rows if row["round"] <= until]).mean_row().get(REWARD, 0.0)
+        for until in (rounds, RECENT)
+    )
+    measured = Progress(rounds, (), rows).mean_held_out()
     blind = next((row["eval/blind"] for row in rows if row.get("eval/blind") is not None), None)
     ignoring = f"; answers that ignore the question get {blind:.3f}" if blind is not None else ""
-    ends = f"first and last {tenth} rounds" if tenth > 1 else "first and last round"
+    ends = f"first and last {RECENT} rounds"
     held_out = []
     if evaluated:
         begun, ended = min(evaluated), max(evaluated)
-        first, last = _means(rows, "eval/pass@1", (begun,) * 2, (ended,) * 2)
+        first, last = measured[0], measured[-1]
         change = f"{first:.3f} -> {last:.3f} (round {begun} to {ended})"
         once = f"{first:.3f} in round {begun}, and not measured after it"
         held_out = [f"held-out pass@1  {change if begun < ended else once}{ignoring}"]
     return [
         *held_out,
-        f"local reward     {early:.3f} -> {late:.3f} ({ends})" if rounds > 1 else f"local reward     {early:.3f}",
+        f"local reward     {early:.3f} -> {late:.3f} ({ends})" if rounds > RECENT else f"local reward     {late:.3f}",
         f"{rounds} round{'s' * (rounds > 1)} on {outcome.device} in {clock(outcome.seconds)}",
     ]
-
-
-def _means(rows: Rows, key: str, *spans: tuple[int, int]) -> list[float]:
-    """The mean in each span of rounds, over the nodes that have a value in all of them."""
-    known = [row for row in rows if row.get(key) is not None]
-    within = [[row for row in known if first <= row["round"] <= last] for first, last in spans]
-    nodes = set.intersection(*({row["node"] for row in span} for span in within))
-    values = ([row[key] for row in span if row["node"] in nodes] for span in within)
-    return [fmean(figures) if figures else 0.0 for figures in values]

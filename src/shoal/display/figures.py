@@ -2,17 +2,18 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import Any, TypeGuard
 
 from shoal.config.settings import ENDLESS
+from shoal.runs.standing import RECENT, REWARD, RIGHT, before_and_now, over_nodes, recent
 
 Row = Mapping[str, Any]
 """The metrics of one node and round."""
 MEANINGS = {
-    "reward": "mean of the node's own answers",
-    "held-out": "right answers, first and now",
+    "reward": f"mean of the node's own answers in the last {RECENT} rounds",
+    "held-out": "right on questions it never practised, first and now",
     "live": "own rollouts whose rewards differ",
     "given": "rollouts sent",
     "taken": "peers' rollouts used, of J wanted",
@@ -77,6 +78,7 @@ class Progress:
         self.last: dict[str, Row] = {}
         self.held_out: dict[str, list[float]] = {}
         """Held-out pass@1 of each node: the first and, if there are several, the last."""
+        self._rewards: dict[str, deque[float]] = {}
         self._start = time.monotonic()
         self._timed: list[tuple[int, float]] = []
         """The first round of this process and the last one, with the times of their ends."""
@@ -94,20 +96,20 @@ class Progress:
         node = row["node"]
         if node not in self.nodes:
             self.nodes.append(node)
-        self.last[node] = row
-        if is_number(held_out := row.get("eval/pass@1")):
+        if is_number(reward := row.get(REWARD)):
+            self._rewards.setdefault(node, deque(maxlen=RECENT)).append(reward)
+        self.last[node] = {**row, REWARD: recent(list(self._rewards.get(node, ())))}
+        if is_number(held_out := row.get(RIGHT)):
             self.held_out[node] = [*self.held_out.get(node, [])[:1], held_out]
 
     def mean_row(self) -> dict[str, float]:
         """The mean of each figure, over the nodes that have it."""
         keys = {key for row in self.last.values() for key in row}
         values = {key: [row[key] for row in self.last.values() if is_number(row.get(key))] for key in keys}
-        return {key: fmean(numbers) for key, numbers in values.items() if numbers}
+        return {key: mean for key, numbers in values.items() if (mean := over_nodes(numbers)) is not None}
 
     def mean_held_out(self) -> list[float]:
-        known = self.held_out.values()
-        ends = (0, -1) if any(len(values) > 1 for values in known) else (0,)
-        return [fmean(values[end] for values in known) for end in ends if known]
+        return before_and_now(self.held_out.values())
 
     def count(self) -> str:
         """The round, and the number of rounds if there is an end."""

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from shoal.runs.disk import write_atomically
+from shoal.runs.standing import RECENT, REWARD, RIGHT
 
 INK, MUTED, NODE, MEAN = "#222222", "#6b6b6b", "#b4b4b4", "#0b5394"
 NAMED_NODES = 8
@@ -34,12 +35,10 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], path: Path, title: str = "") 
     figure.text(0.04, 0.925, title, fontsize=19, fontweight="bold", color=INK, parse_math=False)
 
     last = max([1, *(row["round"] for row in rows)])
-    reward = _by_node(rows, "reward/local")
-    window = min(10, max(1, len(reward) // 10))
-    over = f", moving average of {window} rounds" if window > 1 else ""
+    reward = _by_node(rows, REWARD)
     blind = next((100 * row["eval/blind"] for row in reversed(rows) if row.get("eval/blind") is not None), nan)
-    _draw(left, 100 * _by_node(rows, "eval/pass@1"), 1, last, "Held-out pass@1 (%)", blind)
-    _draw(right, reward, window, last, f"Local reward{over}")
+    _draw(left, 100 * _by_node(rows, RIGHT), 1, last, "Held-out pass@1 (%)", blind)
+    _draw(right, reward, RECENT, last, f"Local reward, mean of the last {RECENT} rounds")
 
     picture = io.BytesIO()
     with warnings.catch_warnings():

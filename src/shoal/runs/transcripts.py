@@ -1,6 +1,6 @@
-"""Before and after: what a model answered to the same few held-out questions in each evaluation.
+"""Before and after: what a model answered to the same held-out questions in each evaluation.
 
-    kept = chosen({"gcd": [...], "lcm": [...]})           # at most three questions of a task, eight in all
+    kept = chosen({"gcd": [...], "lcm": [...]})           # all questions, of each task alike where they are many
     rows = transcript_rows("node-1", evaluation, kept, tasks.answer)    # for `transcripts.parquet`
     for pair in pairs(folder, "node-1"):
         print(pair.question, pair.before.completion, pair.after.completion)
@@ -21,7 +21,7 @@ from shoal.evaluation.pass_at_k import Evaluation
 from shoal.rollout import QuestionId
 from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, answer_columns, rows_of, turns_of
 
-PER_TASK, ALL = 3, 8
+ALL = 256
 """Questions that are kept, at most."""
 CONVERSATION = "conversation"
 NEEDED = [name for name in TRANSCRIPT_SCHEMA.names if name not in LATER]
@@ -58,8 +58,8 @@ class Pair:
 
 
 def chosen(held_out: Mapping[str, Sequence[Any]]) -> list[Place]:
-    """Which questions are kept: the first of each task, then the second of each, then the third."""
-    places = [(task, at) for at in range(PER_TASK) for task, questions in held_out.items() if at < len(questions)]
+    """Which questions are kept: the first of each task, then the second of each, and so on."""
+    places = [(task, at) for at in range(ALL) for task, questions in held_out.items() if at < len(questions)]
     return sorted(places[:ALL], key=lambda place: (list(held_out).index(place[0]), place[1]))
 
 

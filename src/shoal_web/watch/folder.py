@@ -15,7 +15,7 @@ from shoal.untrusted import open_regular, parse_toml
 from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.learned import Lessons
 from shoal_web.watch.metrics import Metrics
-from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
+from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, standing, swarm_state
 from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source, changed
 from shoal_web.watch.tables import Row, Tables
 
@@ -79,19 +79,21 @@ class FolderSource(Source):
             warnings = read_warnings(self.path)  # what the run itself says is wrong
         except UserError:
             warnings = [f"{WARNINGS} cannot be read"]
-        brief, of_rounds = self.brief(), self._rounds()
+        wrong = [*warnings, self._metrics.trouble, trouble, self._tables.trouble, no_status]
+        wrong = list(dict.fromkeys(filter(None, wrong)))  # each once
+        brief, of_rounds, lines = self.brief(), self._rounds(), node_lines(self._metrics)
         return {
             **brief,
             "views": ("learned", "progress", "swarm", "rollouts", "machine", "settings"),
             "rounds": self._metrics.last_round(),
             "of_rounds": of_rounds,
             "left": seconds_left(self._metrics, of_rounds) if brief["live"] else None,
-            "nodes": node_lines(self._metrics),
+            "nodes": lines,
+            "standing": standing(self._metrics, lines),
             "metrics": sorted(self._metrics.keys - {"time"}),
             "swarm": swarm,
-            "trouble": "\n".join(
-                filter(None, (*warnings, self._metrics.trouble, trouble, self._tables.trouble, no_status))
-            ),
+            "warnings": wrong,
+            "trouble": "\n".join(wrong),
             "completions": sum(row["completions"] for row in counts),
             "makers": sorted({row["node"] for row in counts if row["node"]})[:2000],
             "tasks": sorted({row["task"] or "" for row in counts}),

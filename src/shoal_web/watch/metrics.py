@@ -103,8 +103,9 @@ class Metrics:
         return max((node.round for node in self.nodes.values()), default=0)
 
     def curve(self, query: CurveQuery) -> Data:
-        """The figure against rounds, in at most `points` means over adjacent rounds: of each node, the mean over the
-        nodes that have it in a round, or that of each figure below it (`eval/pass@1/gcd`)."""
+        """The figure against rounds: of each node, the mean over the nodes that have it in a round, or that of each
+        figure below it (`eval/pass@1/gcd`). What is aggregated is smoothed as in `curves.png`, and then thinned to
+        `points` means over adjacent rounds: so a mean lies among its lines."""
         if query.by == "task":
             below = sorted(key for key in self.keys if key.startswith(f"{query.metric}/"))[:DRAWN]
             known = {key.removeprefix(f"{query.metric}/"): self._mean(key, query) for key in below}
@@ -113,13 +114,14 @@ class Metrics:
         else:
             known = dict(list(self._known(query.metric, query).items())[:DRAWN])
         width = max(1, math.ceil((self.last_round() + 1) / query.points))
-        curves = {name: binned(*curve, width) for name, curve in known.items() if len(curve[0])}
+        smooth = {name: (at, trailing(values, query.smooth)) for name, (at, values) in known.items() if len(at)}
+        curves = {name: binned(*curve, width) for name, curve in smooth.items()}
         return {"series": [{"name": name, "points": points_of(*curve)} for name, curve in curves.items()]}
 
     def _known(self, key: str, query: CurveQuery) -> dict[str, Curve]:
         """The curve of each node that has the figure."""
         chosen = {name: each.known(key) for name, each in self.nodes.items() if query.node in (None, name)}
-        return {name: (at, trailing(values, query.smooth)) for name, (at, values) in chosen.items() if len(at)}
+        return {name: curve for name, curve in chosen.items() if len(curve[0])}
 
     def _mean(self, key: str, query: CurveQuery) -> Curve:
         curves = [(np.empty(0), np.empty(0)), *self._known(key, query).values()]

@@ -7,18 +7,17 @@ import msgspec
 import numpy as np
 
 from shoal.config.display_name import harmless
+from shoal.runs.standing import RECENT, RIGHT, before_and_now, over_nodes, recent
 from shoal.runs.swarm_status import STALE, Status
 from shoal_web.watch.metrics import Floats, Metrics, Node
 from shoal_web.watch.source import Data, Source
 
 SHOWN: Final = 200
 """Peers of a joined node, and reasons of refusals, that are shown."""
-RECENT: Final = 20
-"""Rounds over which means are taken."""
 OF: Final[dict[str, Callable[[Floats], Any]]] = {
     "first": lambda values: values[0],
     "last": lambda values: values[-1],
-    "recent": lambda values: values[-RECENT:].mean(),
+    "recent": recent,
     "total": np.sum,
 }
 FIGURES: Final = {
@@ -93,6 +92,13 @@ def node_lines(metrics: Metrics) -> list[Data]:
         return held_out, reward, line["name"]
 
     return sorted((node_line(name, node) for name, node in metrics.nodes.items()), key=rank)
+
+
+def standing(metrics: Metrics, lines: list[Data]) -> Data:
+    """How all nodes stand together, as the terminal and `curves.png` have it."""
+    measured = [node.known(RIGHT)[1] for node in metrics.nodes.values()]
+    means = {key: over_nodes(line[key] for line in lines) for key in ("reward", "blind", "outside")}
+    return means | {"right": before_and_now([values.tolist() for values in measured])}
 
 
 def swarm_state(data: bytes, now: float) -> Data:

@@ -9,7 +9,8 @@ import hashlib
 import heapq
 import threading
 import time
-from collections import Counter
+from array import array
+from collections import Counter, deque
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, Final
@@ -18,6 +19,7 @@ from shoal.config.display_name import harmless
 from shoal.config.load import make_config
 from shoal.identity.secret import OPEN, Secret
 from shoal.membership.settings import check_network, secret_of
+from shoal.runs.standing import RECENT, recent
 from shoal.transports.zenoh.session import TransportOptions, options_of
 from shoal.wire.notices import Notice
 from shoal_web.registry import Registry
@@ -26,7 +28,7 @@ from shoal_web.watch.metrics import Course, binned, points_of, trailing
 from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source
 
 POINTS: Final = 400
-"""Of a curve; with more, every other one is dropped."""
+"""Of a curve; with more, two and two become their mean."""
 MAKERS: Final = 64
 """Makers that are kept of each node: those it learned from lately."""
 LETTERS: Final = 100
@@ -44,6 +46,34 @@ ABOUT: Final = (
 )
 
 
+class Thinned(Course):
+    """A figure as it grows, in at most `POINTS` points, each the mean of equally many values (the last of fewer)."""
+
+    __slots__ = ("count", "each", "first", "recent")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.each, self.count = 1, 0
+        self.first: list[float] = []
+        """The first value, and the last if there are several."""
+        self.recent: deque[float] = deque(maxlen=RECENT)
+
+    def add(self, at: float, value: float) -> None:
+        self.first = [*self.first[:1], value]
+        self.recent.append(value)
+        within = self.count % self.each  # of the last point, so far
+        if within:
+            self.at[-1] += (at - self.at[-1]) / (within + 1)
+            self.values[-1] += (value - self.values[-1]) / (within + 1)
+        else:
+            super().add(at, value)
+        self.count += 1
+        if len(self.at) >= POINTS and within == self.each - 1:
+            for kept in (self.at, self.values):
+                kept[:] = array("d", map(fmean, zip(kept[::2], kept[1::2], strict=True)))
+            self.each *= 2
+
+
 class Speaker:
     """A node that is heard."""
 
@@ -53,8 +83,8 @@ class Speaker:
         """What its last notice says."""
         self.took = 0
         self.first = self.time = 0.0
-        self.courses = {metric: Course() for metric in METRICS}
-        """Figures against minutes, of at most `POINTS` points each."""
+        self.courses = {metric: Thinned() for metric in METRICS}
+        """Figures against minutes."""
         self.makers: dict[str, int] = {}
         """How many rollouts of whom it says it learned from, the latest last."""
 
@@ -63,11 +93,9 @@ class Speaker:
         self.name, shown = notice.name, harmless(notice.display_name)
         self.last = {"display_name": shown, "id": notice.id, "model": notice.model, "round": notice.round}
         for metric, field in METRICS.items():
-            value, course = getattr(notice, field), self.courses[metric]
+            value = getattr(notice, field)
             if value is not None:
-                course.add(minute, value)
-                if len(course.at) > POINTS:
-                    course.at, course.values = course.at[::2], course.values[::2]
+                self.courses[metric].add(minute, value)
         for lesson in notice.learned:
             if lesson.maker != self.name:
                 self.took += 1
@@ -78,13 +106,13 @@ class Speaker:
 
     def line(self, now: float, given: int) -> Data:
         """A row of the leaderboard, with the keys that runs have for it."""
-        reward, held_out = (self.courses[metric].values for metric in METRICS)
+        reward, held_out = (self.courses[metric] for metric in METRICS)
         return {
             "name": self.name,
             **self.last,
-            "held_out": held_out[-1] if held_out else None,
-            "held_out_first": held_out[0] if held_out else None,
-            "reward": fmean(reward[-20:]) if reward else None,
+            "held_out": held_out.first[-1] if held_out.first else None,
+            "held_out_first": held_out.first[0] if held_out.first else None,
+            "reward": recent(list(reward.recent)),
             "taken": self.took,
             "given": given,
             "heard": self.time - self.first,
@@ -143,9 +171,11 @@ class Heard:
         """Against minutes since `start`: of each of those heard for longest. Without a mean, which liars would move."""
         width = max((self.last - self.start) / 60 / query.points, 0.05)
         series = [
-            {"name": each.name, "points": points_of(*binned(at, trailing(values, query.smooth), width), 2)}
+            {"name": each.name, "points": points_of(*binned(at, trailing(values, smooth), width), 2)}
             for each in self._registry.all()[:DRAWN]
-            for at, values in [each.courses.get(query.metric, Course()).curve()]
+            for course in [each.courses.get(query.metric, Thinned())]
+            for at, values in [course.curve()]
+            for smooth in [-(-query.smooth // course.each)]
             if len(at) and query.by == "node"
         ]
         return {"against": "minutes", "series": series}

@@ -69,7 +69,7 @@ def test_the_table(width: int) -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["ada", "0.25", "10.0%", "3", "2", "1/4", "17", "1.5k"] in lines
     assert ["bob", "0.50", "20.0→40.0%", "3", "2", "1/4", "17", "1.5k"] in lines
-    assert ["mean", "0.38", "15.0→25.0%", "3", "2", "1/4", "17", "1.5k"] in lines
+    assert ["mean", "0.38", "20.0→40.0%", "3", "2", "1/4", "17", "1.5k"] in lines
     assert "round 3/10" in text
     assert "left" in text
     assert "fewer than J live rollouts: 1 of 4" in text

@@ -33,12 +33,11 @@ def row(node: str, text: str, reward: float, asked: str = "?") -> dict[str, Any]
     }
 
 
-def test_at_most_three_of_a_task_and_eight_in_all_are_kept() -> None:
-    assert chosen({"a": [0] * 9}) == [("a", 0), ("a", 1), ("a", 2)]
+def test_all_are_kept_and_of_many_the_first_of_each_task() -> None:
+    assert chosen({"a": [0] * 9}) == [("a", at) for at in range(9)]
     assert chosen({"a": [0], "b": [], "c": [0, 0]}) == [("a", 0), ("c", 0), ("c", 1)]
-    kept = chosen({name: [0] * 9 for name in "abcdefghijk"})
-    assert kept == [(name, 0) for name in "abcdefgh"]
-    assert len(chosen({name: [0] * 9 for name in "abcd"})) == 8
+    kept = chosen({name: [0] * 90 for name in "abcdefgh"})
+    assert kept == [(name, at) for name in "abcdefgh" for at in range(32)]
 
 
 def test_a_question_without_an_answer_is_left_out() -> None:

@@ -145,7 +145,7 @@ def test_one_node_is_kept_within_bounds() -> None:
         book.add(said(ADA.public, at, learned=(Lesson(f"maker-{at}", 1, 0, "gcd"),)), 60.0 * at)
     [curve] = book.curve(CurveQuery(metric="reward/local", points=1000))["series"]
     assert heard.POINTS // 2 <= len(curve["points"]) <= heard.POINTS
-    assert curve["points"][0][0] == 0  # from the start on, if more coarsely
+    assert curve["points"][0][0] < 2  # from the start on, if more coarsely
     assert len(book.edges()["edges"]) == heard.MAKERS
 
 
