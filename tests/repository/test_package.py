@@ -18,7 +18,8 @@ import yaml
 import shoal
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "shoal"
+SOURCE = ROOT / "src"
+PACKAGES = ("shoal", "shoal_extras", "shoal_host", "shoal_lab", "shoal_web")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PYTHONS = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").iterdir()}
@@ -26,9 +27,9 @@ BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(
 
 
 def on_disk() -> set[str]:
-    """All files of the package."""
-    files = (path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {str(path.relative_to(SOURCE.parent)) for path in files}
+    """All files of the packages."""
+    files = (path for name in PACKAGES for path in (SOURCE / name).rglob("*"))
+    return {str(path.relative_to(SOURCE)) for path in files if path.is_file() and "__pycache__" not in path.parts}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(SOURCE, folder / "src" / "shoal", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     done = subprocess.run([sys.executable, "-c", BUILD, "dist"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     [path] = (folder / "dist").glob("*.whl")
@@ -45,11 +46,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel: zipfile.ZipFile) -> None:
     names = {name for name in wheel.namelist() if not name.startswith("shoal-")}
     assert on_disk() - names == set(), "name them in pyproject.toml, [tool.setuptools.package-data]"
     assert names - on_disk() == set()
-    assert {"shoal/py.typed", "shoal/guppy/model.safetensors"} <= names
+    needed = {"shoal/py.typed", "shoal/guppy/model.safetensors", "shoal/tasks/suites.toml"}
+    assert needed | {"shoal_web/watch/static/index.html", "shoal_web/human/static/index.html"} <= names
 
 
 @pytest.mark.slow
