@@ -1,7 +1,9 @@
 """Errors that a user can mend."""
 
 import difflib
+import sys
 from collections.abc import Iterable
+from functools import cache
 
 
 class UserError(Exception):
@@ -38,3 +40,9 @@ def in_brief(error: BaseException) -> str:
 def first_line(text: str) -> str:
     """The first line of a text that has anything in it; "" if there is none."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+@cache
+def say_once(line: str) -> None:
+    """Says it on standard error, once in this process."""
+    print(f"shoal: {line}", file=sys.stderr, flush=True)

@@ -10,11 +10,11 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from shoal.errors import UserError, in_brief
+from shoal.errors import UserError, in_brief, say_once
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
 from shoal.policy.attention import KeysValues, Reading, attention
 from shoal.policy.decoders.base import ordinary_tokens
-from shoal.policy.decoders.generate import GenerateDecoder, say_once
+from shoal.policy.decoders.generate import GenerateDecoder
 from shoal.policy.device import Placement
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.vision import output_logits, read, read_prefix

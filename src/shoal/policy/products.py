@@ -112,21 +112,29 @@ def packed_product(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[
 
 
 @contextmanager
-def cast_once(model: Any, placement: Placement) -> Iterator[None]:
+def cast_once(model: Any, placement: Placement, kept: dict[Any, torch.Tensor] | None = None) -> Iterator[None]:
     """Within, linear layers multiply by copies of their weights in the precision of `placement`. They compute what
-    autocast computes; an embedding that shares the output layer's weights keeps them as they are."""
+    autocast computes; an embedding that shares the output layer's weights keeps them as they are. `kept`: the copies of
+    weights and biases, which stay where they are from one call to the next."""
     layers = _copied_layers(model, placement)
     try:
         for layer in layers:
-            layer.forward = _copied(layer, placement)
+            layer.forward = _copied(layer, placement, kept)
         yield
     finally:
         for layer in layers:
             layer.__dict__.pop("forward", None)  # that of its class again
 
 
-def _copied(layer: Any, placement: Placement) -> Callable[[torch.Tensor], torch.Tensor]:
+def _copied(
+    layer: Any, placement: Placement, kept: dict[Any, torch.Tensor] | None
+) -> Callable[[torch.Tensor], torch.Tensor]:
     weight, bias = (None if t is None else t.detach().to(placement.dtype) for t in (layer.weight, layer.bias))
+    if kept is not None:
+        weight, bias = (
+            None if of is None or new is None else kept.setdefault(of, new).copy_(new)
+            for of, new in ((layer.weight, weight), (layer.bias, bias))
+        )
     assert weight is not None
     if isinstance(layer, Conv1D):
         weight = weight.t()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from tiny import ARCHITECTURES, CPU, InDouble, in_double, make_model, make_tokenizer, plain_logits, plain_logprobs
 
 from shoal.errors import UserError
-from shoal.policy.decoders import bucket, own
+from shoal.policy.decoders import bucket, own, rows
 from shoal.policy.decoders.base import Sampled, Sampling, check_decoder, ordinary_tokens
 from shoal.policy.decoders.draw import draw
+from shoal.policy.decoders.graphs import Graphs
 from shoal.policy.decoders.own import cache_bytes_per_token, sample
 from shoal.policy.families import Family
 from shoal.policy.loading import LanguageModel
@@ -33,7 +35,19 @@ def run(
 ) -> list[list[Sampled]]:
     settings = Sampling(**{"max_completion_length": 10, **sampling})
     seeds = [1000 * seed + number for number in range(len(prompts))]
-    return sample(model, prompts, num_generations, settings, frozenset(stop_ids), CPU, seeds)
+    graphs = Graphs(model, CPU) if STATIC else None
+    return sample(model, prompts, num_generations, settings, frozenset(stop_ids), CPU, seeds, graphs=graphs)
+
+
+STATIC: list[bool] = []
+"""Not empty: steps have static shapes, as they have on a GPU."""
+
+
+@pytest.fixture(autouse=True, params=["each step as it comes", "static shapes"])
+def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "STATIC", [True] if request.param == "static shapes" else [])
+    monkeypatch.setattr(own, "LOOK", 3)
+    monkeypatch.setattr(bucket, "BLOCK", 4)
 
 
 @pytest.fixture
@@ -49,7 +63,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(B)
         return token_B, torch.zeros(B)
 
-    monkeypatch.setattr(own, "draw", choose)
+    monkeypatch.setattr(rows, "draw", choose)
     return sizes
 
 

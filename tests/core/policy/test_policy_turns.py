@@ -9,10 +9,13 @@ from tiny import make_policy, plain_logits
 
 from shoal.errors import UserError
 from shoal.policy import language
-from shoal.policy.decoders import generate, own
+from shoal.policy.decoders import generate, own, rows
 from shoal.policy.decoders.base import MakeDecoder, Sampling
 from shoal.policy.decoders.draw import draw
+from shoal.policy.decoders.graphs import Graphs
+from shoal.policy.device import Placement
 from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import LanguageModel
 from shoal.policy.template import ChatFrame, Slot
 from shoal.policy.turns import after_answer, by_turn
 from shoal.rollout import Completion, FinishReason, Question
@@ -31,7 +34,7 @@ def ends_often(monkeypatch: pytest.MonkeyPatch) -> None:
         logits_BV[:, 1:4] += BIAS
         return draw(logits_BV, sampling, chance_B)
 
-    monkeypatch.setattr(own, "draw", biased)
+    monkeypatch.setattr(rows, "draw", biased)
     monkeypatch.setattr(generate, "draw", biased)
     monkeypatch.setattr(language, "fitting_decoder", own.OwnDecoder)  # it knows of no bias
 
@@ -40,6 +43,13 @@ def talker(architecture: str = "llama", chat: bool = False, length: int = 6, **o
     policy = make_policy(architecture, chat=chat, max_completion_length=length, **options)
     policy.replayer = Here(TASK)
     return policy
+
+
+def static(lm: LanguageModel, placement: Placement) -> own.OwnDecoder:
+    """With static shapes, as on a GPU."""
+    decoder = own.OwnDecoder(lm, placement)
+    decoder._graphs = Graphs(lm.model, placement)
+    return decoder
 
 
 def expected(policy: LanguagePolicy, question: Question, completion: Completion) -> list[float]:
@@ -54,7 +64,7 @@ def expected(policy: LanguagePolicy, question: Question, completion: Completion)
 @pytest.mark.parametrize(
     ("architecture", "chat"), [("llama", False), ("llama", True), ("gemma3", False), ("gpt2", True)]
 )
-@pytest.mark.parametrize("decoder", [own.OwnDecoder, generate.GenerateDecoder])
+@pytest.mark.parametrize("decoder", [own.OwnDecoder, static, generate.GenerateDecoder])
 def test_log_probabilities_are_those_of_one_pass_through_the_whole(
     decoder: MakeDecoder, architecture: str, chat: bool
 ) -> None:

@@ -4,14 +4,13 @@ prompts are decoded one by one, and completions that have ended are computed on 
 Shape suffixes: G completions of a prompt, V vocabulary, B those that are living.
 """
 
-import sys
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
-from shoal.errors import UserError
+from shoal.errors import UserError, say_once
 from shoal.policy.decoders.base import Decoder, Dialogue, MakeDecoder, Request, Sampled, check_decoder
 from shoal.policy.decoders.draw import draw
 from shoal.policy.decoders.own import OwnDecoder, chances
@@ -36,12 +35,6 @@ def fitting_decoder(lm: LanguageModel, placement: Placement) -> Decoder:
             say_once(f"{refused[0]}; transformers' own passes decode and train it instead, which is slower")
         return decoder
     raise refused[-1]
-
-
-@cache
-def say_once(line: str) -> None:
-    """Says it once, whatever the number of nodes in this process."""
-    print(f"shoal: {line}", file=sys.stderr, flush=True)
 
 
 class GenerateDecoder:
@@ -102,10 +95,11 @@ class _Draws(LogitsProcessor):
         only_GV[:, 0] = 0  # for completions that have ended
         if rows:  # else a GPU computes a step more
             place = self._talk.drawn(rows, self.results, self._chance_GT.shape[1])
-            drawn = draw(scores[rows], request.sampling, self._chance_GT[rows, place])
-            token_B, ended = self._talk.take(rows, self.results, *drawn, request.sampling, request.stop_ids)
+            token_B, logp_B = draw(scores[rows], request.sampling, self._chance_GT[rows, place])
+            drawn = token_B.tolist(), logp_B.tolist()
+            tokens, ended = self._talk.take(rows, self.results, *drawn, request.sampling, request.stop_ids)
             only_GV[rows, 0] = -torch.inf
-            only_GV[rows, token_B] = 0
+            only_GV[rows, tokens] = 0
             self._living = [row for row, over in zip(rows, ended, strict=True) if not over]
         return only_GV
 

@@ -20,8 +20,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from shoal.errors import UserError
 from shoal.policy.attention import KeysValues, Reading, attention
 from shoal.policy.decoders.base import Request, Sampled, Sampling
-from shoal.policy.decoders.bucket import Bucket, Step
-from shoal.policy.decoders.draw import draw
+from shoal.policy.decoders.bucket import Bucket
+from shoal.policy.decoders.graphs import Graphs
+from shoal.policy.decoders.rows import Rows
 from shoal.policy.decoders.turns import Conversations
 from shoal.policy.device import Placement
 from shoal.policy.families import batches, families
@@ -41,6 +42,8 @@ PADDED_RATIO = 2.0
 own at every token; padding costs little, as it is once for all completions of a prompt."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that are read in one pass."""
+LOOK = 16
+"""Tokens that are drawn with `graphs` before the host looks which completions have ended."""
 
 
 class OwnDecoder:
@@ -51,6 +54,7 @@ class OwnDecoder:
 
     def __init__(self, lm: LanguageModel, placement: Placement) -> None:
         self.lm, self.placement = lm, placement
+        self._graphs = Graphs(lm.model, placement) if placement.device.type == "cuda" else None
 
     def update_weights(self) -> None:
         """Nothing to do."""
@@ -61,7 +65,8 @@ class OwnDecoder:
         room = CACHE_BYTES // cache_bytes_per_token(model)
         found: list[list[Sampled]] = [[] for _ in request.prompts]
         done = 0
-        with cast_once(model, self.placement), reporting(model, request.on_progress) as tell:
+        kept = None if self._graphs is None else self._graphs.copies
+        with cast_once(model, self.placement, kept), reporting(model, request.on_progress) as tell:
             for batch in batches(request.prompts, room, G * longest):
                 groups = sample(
                     model,
@@ -73,6 +78,7 @@ class OwnDecoder:
                     [request.seeds[number] for number in batch],
                     lambda ended, done=done: tell(done + ended),  # type: ignore[misc]
                     Conversations(dialogue, batch, G) if dialogue else None,
+                    self._graphs,
                 )
                 done += len(batch)
                 for number, group in zip(batch, groups, strict=True):
@@ -114,18 +120,20 @@ def sample(
     seeds: Sequence[int],
     tell: Callable[[int], None] = lambda answered: None,
     talk: Conversations | None = None,
+    graphs: Graphs | None = None,
 ) -> list[list[Sampled]]:
     """`num_generations` completions for each of `prompts` (token ids), in one batch.
 
     The completions of a prompt depend on its seed alone, not on the rest of the batch. `tell` gets the number of
     prompts whose completions have all ended, after each token. `talk`: an environment answers, and completions go on.
+    `graphs`: steps have static shapes, and the host looks at the tokens only now and then.
     """
     G = num_generations
     results = [Sampled() for _ in range(len(prompts) * G)]
     longest = sampling.max_completion_length if talk is None else talk.longest
     turns = [1] * len(prompts) if talk is None else talk.turns
     chance_RT = chances(seeds, G, [sampling.max_completion_length * most for most in turns])
-    buckets, living, first = [], [], []
+    buckets, order, first = [], [], []
     for family in families(prompts):
         L = family.shared
         prefix = read_prefix(model, prompts[family.members[0]][:L], placement) if L else []
@@ -133,40 +141,76 @@ def sample(
         read: list[tuple[list[int], list[KeysValues]]] = []
         with attention(model), placement.autocast():
             for chosen in length_batches([len(prompts[q]) - L + L // 8 for q in family.members]):
-                rows = [family.members[i] for i in chosen]
-                layers, logits_QV = _read(model, prefix, [prompts[q] for q in rows], L, placement.device)
-                read.append((rows, layers))
+                rows_read = [family.members[i] for i in chosen]
+                layers, logits_QV = _read(model, prefix, [prompts[q] for q in rows_read], L, placement.device)
+                read.append((rows_read, layers))
                 first.append(logits_QV.repeat_interleave(G, 0))
             for together in padded_together(read, [len(prompt) - L for prompt in prompts]):
-                rows = [q for rows, _ in together for q in rows]
-                lengths, ends = [len(prompts[q]) - L for q in rows], [positions(prompts[q])[-1] for q in rows]
-                buckets.append(Bucket(prefix, [kept for _, kept in together], lengths, G, longest, ends))
-                living.append([q * G + g for q in rows for g in range(G)])
-        del read, layers, together  # buckets have what they need of it
+                asked = [q for one, _ in together for q in one]
+                lengths, ends = [len(prompts[q]) - L for q in asked], [positions(prompts[q])[-1] for q in asked]
+                kept = [kept for _, kept in together]
+                buckets.append(Bucket(prefix, kept, lengths, G, longest, ends, graphs is not None))
+                order += [q * G + g for q in asked for g in range(G)]
+        del read, layers, together, kept  # buckets have what they need of it
     logits_BV = torch.cat(first)
     if not logits_BV.amax(-1).isfinite().all():
         raise UserError("the model gives no finite numbers: its weights are damaged, or have diverged in training")
+    rows = Rows(buckets, chance_RT[order], sampling, LOOK if graphs is not None and talk is None else 1)
+    if graphs is not None:
+        rows = graphs.rows(rows)
+    over = [False] * len(order)
     with attention(model):
-        for step in range(longest):
-            rows = [row for group in living for row in group]
-            place: int | list[int] = step if talk is None else talk.drawn(rows, results, chance_RT.shape[1])
-            token_B, logp_B = draw(logits_BV, sampling, chance_RT[rows, place])
-            if talk is None:
-                for row, token, logp in zip(rows, token_B.tolist(), logp_B.tolist(), strict=True):
-                    results[row].token_ids.append(token)
-                    results[row].logps.append(logp)
-                    results[row].stopped = token in stop_ids
-                ended = [results[row].stopped for row in rows]
-            else:
-                token_B, ended = talk.take(rows, results, token_B, logp_B, sampling, stop_ids)
-            tell(len(prompts) - len({row // G for row, over in zip(rows, ended, strict=True) if not over}))
-            if all(ended) or step + 1 == longest:
+        rows.draw(logits_BV)
+        for drawn in range(1, longest + 1):
+            if drawn > 1:
+                if graphs is None:
+                    rows.make_room()
+                    rows.step(model, placement)
+                else:
+                    graphs.step(rows)
+            if drawn > 1 and rows.count < rows.look and drawn < longest:
+                continue
+            heard = _take(rows, order, results, over, stop_ids, talk, sampling)
+            tell(len(prompts) - len({order[number] // G for number, end in enumerate(over) if not end}))
+            if all(over):
                 break
-            if any(ended):
-                token_B = token_B[_drop(buckets, living, ended)]
-            with placement.autocast():
-                logits_BV = _step(model, buckets, token_B)
+            rows.drop([over[number] for number in rows.living])
+            if talk is not None:
+                places = talk.drawn([order[number] for number in rows.living], results, chance_RT.shape[1])
+                rows.read_next([heard.get(number, 0) for number in rows.living], places)
     return [results[q * G : (q + 1) * G] for q in range(len(prompts))]
+
+
+def _take(
+    rows: Rows,
+    order: Sequence[int],
+    results: Sequence[Sampled],
+    over: list[bool],
+    stop_ids: frozenset[int],
+    talk: Conversations | None,
+    sampling: Sampling,
+) -> dict[int, int]:
+    """Adds what `rows` have drawn to `results`, and says in `over` which completions have ended. Completions are
+    numbered as `rows` number them; `order` has their places in `results`. In conversations it gives the tokens to read
+    next."""
+    tokens_BW, logps_BW = rows.drawn()
+    living = [(place, number) for place, number in enumerate(rows.living) if not over[number]]
+    if talk is not None:
+        chosen = [order[number] for _, number in living]
+        tokens, logps = ([of[place][0] for place, _ in living] for of in (tokens_BW, logps_BW))
+        heard, ended = talk.take(chosen, results, tokens, logps, sampling, stop_ids)
+        for (_, number), end in zip(living, ended, strict=True):
+            over[number] = end
+        return {number: token for (_, number), token in zip(living, heard, strict=True)}
+    for place, number in living:
+        result = results[order[number]]
+        for token, logp in zip(tokens_BW[place], logps_BW[place], strict=True):
+            result.token_ids.append(token)
+            result.logps.append(logp)
+            if token in stop_ids:
+                result.stopped = over[number] = True
+                break
+    return {}
 
 
 def chances(seeds: Sequence[int], num_generations: int, lengths: Sequence[int]) -> torch.Tensor:
@@ -223,28 +267,6 @@ def _read(
     out = read(model, ids_QP.to(device), positions_QP.to(device), reading)
     last_QC = out.last_hidden_state[range(len(prompts)), [length - 1 for length in lengths]]
     return reading.layers, output_logits(model, last_QC)
-
-
-def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Tensor:
-    """Reads one token of each living completion. Returns logits (B, V)."""
-    position_B1 = torch.cat([bucket.begin_step() for bucket in buckets])[:, None]
-    out = read(model, token_B[:, None], position_B1, Step(buckets))
-    return output_logits(model, out.last_hidden_state[:, 0])
-
-
-def _drop(buckets: list[Bucket], living: list[list[int]], ended: list[bool]) -> list[int]:
-    """Removes ended completions from `buckets` and `living`. Returns the old row of each remaining row."""
-    rows, start = [], 0
-    for bucket, group in zip(list(buckets), list(living), strict=True):
-        end = start + len(bucket)
-        order = bucket.drop(ended[start:end])
-        rows += [start + row for row in order]
-        group[:] = [group[row] for row in order]
-        if not order:
-            buckets.remove(bucket)
-            living.remove(group)
-        start = end
-    return rows
 
 
 def cache_bytes_per_token(model: PreTrainedModel) -> int:

@@ -7,8 +7,6 @@ other conversations are at their own turns: so every token is computed once, and
 from collections import defaultdict
 from collections.abc import Sequence
 
-import torch
-
 from shoal.policy.decoders.base import Dialogue, Sampled, Sampling
 
 
@@ -33,16 +31,16 @@ class Conversations:
         self,
         rows: Sequence[int],
         results: Sequence[Sampled],
-        token_B: torch.Tensor,
-        logp_B: torch.Tensor,
+        drawn: Sequence[int],
+        logps: Sequence[float],
         sampling: Sampling,
         stop_ids: frozenset[int],
-    ) -> tuple[torch.Tensor, list[bool]]:
+    ) -> tuple[list[int], list[bool]]:
         """Takes a drawn token for each living row. Gives the tokens to read in their place, and which rows have
         ended."""
         self._steps += 1
-        tokens, ended, over = token_B.tolist(), [False] * len(rows), []
-        for place, (row, token, logp) in enumerate(zip(rows, token_B.tolist(), logp_B.tolist(), strict=True)):
+        tokens, ended, over = list(drawn), [False] * len(rows), []
+        for place, (row, token, logp) in enumerate(zip(rows, drawn, logps, strict=True)):
             if heard := self._heard.get(row):
                 tokens[place] = heard.pop(0)
                 continue
@@ -60,4 +58,4 @@ class Conversations:
             self._heard[row], self._in_turn[row] = ids, 0
             results[row].stopped = not ids
             ended[place] = not ids or self._steps + len(ids) >= self.longest
-        return torch.tensor(tokens, device=token_B.device), ended
+        return tokens, ended
