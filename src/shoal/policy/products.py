@@ -117,9 +117,10 @@ def cast_once(model: Any, placement: Placement, kept: dict[Any, torch.Tensor] | 
     autocast computes; an embedding that shares the output layer's weights keeps them as they are. `kept`: the copies of
     weights and biases, which stay where they are from one call to the next."""
     layers = _copied_layers(model, placement)
+    last: list[Any] = [None, None]
     try:
         for layer in layers:
-            layer.forward = _copied(layer, placement, kept)
+            layer.forward = _copied(layer, placement, kept, last)
         yield
     finally:
         for layer in layers:
@@ -127,8 +128,9 @@ def cast_once(model: Any, placement: Placement, kept: dict[Any, torch.Tensor] | 
 
 
 def _copied(
-    layer: Any, placement: Placement, kept: dict[Any, torch.Tensor] | None
+    layer: Any, placement: Placement, kept: dict[Any, torch.Tensor] | None, last: list[Any]
 ) -> Callable[[torch.Tensor], torch.Tensor]:
+    """`last`: the input of the last such layer, and that in the precision of the copies."""
     weight, bias = (None if t is None else t.detach().to(placement.dtype) for t in (layer.weight, layer.bias))
     if kept is not None:
         weight, bias = (
@@ -143,7 +145,9 @@ def _copied(
     copy = weight
 
     def product(x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(x.to(copy.dtype), copy, bias)
+        if last[0] is not x:  # queries, keys and values have the same input
+            last[:] = x, x.to(copy.dtype)
+        return torch.nn.functional.linear(last[1], copy, bias)
 
     return product
 

@@ -146,8 +146,8 @@ class Bucket:
         self, layer: int, query_BHKD: torch.Tensor, key_BHD: torch.Tensor, value_BHE: torch.Tensor, kind: Kind
     ) -> torch.Tensor:
         """Attention (B, H, K, E) of each completion's newest token to its prompt and itself."""
-        query_BHKD = query_BHKD * kind.scale
         keys_QHPD, values_QHPE = self.prompts[layer]
+        query_BHKD = (query_BHKD * kind.scale).to(keys_QHPD.dtype)
         own_keys_BHCD, own_values_BHCE = self._append(layer, key_BHD, value_BHE)
         scores = [
             self._by_prompt(query_BHKD, keys_QHPD.transpose(-1, -2)),

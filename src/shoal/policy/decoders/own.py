@@ -197,7 +197,7 @@ def _take(
     living = [(place, number) for place, number in enumerate(rows.living) if not over[number]]
     if talk is not None:
         chosen = [order[number] for _, number in living]
-        tokens, logps = ([of[place][0] for place, _ in living] for of in (tokens_BW, logps_BW))
+        tokens, logps = [tokens_BW[place][0] for place, _ in living], [logps_BW[place][0] for place, _ in living]
         heard, ended = talk.take(chosen, results, tokens, logps, sampling, stop_ids)
         for (_, number), end in zip(living, ended, strict=True):
             over[number] = end
