@@ -107,10 +107,14 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """The most turns of the policy. More than 1: an environment answers back."""
 
     @property
+    def asking(self) -> tuple[Message, ...]:
+        """What a policy reads before the question: the system prompt and the examples."""
+        return (*(message for message in self.prompt if message.role == "system"), *self.examples)
+
+    @property
     def chat(self) -> tuple[Message, ...]:
         """What a policy reads: the system prompt, the examples, the question."""
-        systems = tuple(message for message in self.prompt if message.role == "system")
-        return (*systems, *self.examples, *(message for message in self.prompt if message.role != "system"))
+        return (*self.asking, *(message for message in self.prompt if message.role != "system"))
 
     @property
     def text(self) -> str:

@@ -10,6 +10,7 @@ import json
 import math
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ PROGRAM = """
 import os, sys, xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path = sys.argv[1]
-params.n_ctx, params.n_parallel, params.port = 512, 1, 0
+params.n_ctx, params.n_parallel, params.port = 1024, 1, 0
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 params.warmup, params.verbosity = False, 0
 params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
@@ -85,5 +86,8 @@ class LlamaCpp:
         request = urllib.request.Request(
             self._address + path, json.dumps(told).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=120) as reply:
-            return json.load(reply)
+        try:
+            with urllib.request.urlopen(request, timeout=120) as reply:
+                return json.load(reply)
+        except urllib.error.HTTPError as error:
+            raise ValueError(f"llama.cpp says {error.code}: {error.read().decode()}") from error

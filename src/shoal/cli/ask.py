@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -41,8 +40,7 @@ LENGTH = 256
 
 LONGEST_LINE = 2**20
 """Bytes of standard input that are one question, at most."""
-PLAIN = Question(QuestionId("ask", "1", "", 0, 0), (Message("user", ""),))
-"""What is asked where no task gives it a form."""
+ID = QuestionId("ask", "1", "", 0, 0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,21 +69,22 @@ def command(args: argparse.Namespace) -> int:
     if temperature is None:
         temperature = 0.0 if args.num == 1 else config.policy.temperature
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    form = form_of(config) if file else PLAIN
+    form = form_of(config) if file else None
     notes.print(Text(f"loading {' and '.join(map(printable, models))}", "dim"))
     policies = _load(models, config, temperature)
+    own = {} if form else _own_ways(policies)
     console = Console(highlight=False)
     asked = itertools.count(1)
 
     def ask(text: str, echo: bool = False) -> int:
         """Returns 1 if a model gave no answer, else 0. Raises `UserError`."""
-        asking = Message("user", encodable(text))
-        question = msgspec.structs.replace(form, prompt=(*form.prompt[:-1], asking), turns=1)
+        said = (Message("user", encodable(text)),)
         seed = seed_of(config.seed, "ask", next(asked))
         if echo:
             console.print(Text(printable(text), "bold cyan"), soft_wrap=True)
         answers: dict[str, Sequence[Completion]] = {}
         for label, policy in policies.items():
+            question = Question(ID, said, form.asking if form else own.get(label, ()))
             with notes.status(Text(f"asking {printable(label, 60)}")):
                 [answers[label]] = policy.generate([question], args.num, seed)
             if policy.trouble:
@@ -100,7 +99,7 @@ def command(args: argparse.Namespace) -> int:
     if args.questions or not sys.stdin.isatty():
         return max([0, *(ask(text, echo=len(args.questions) != 1) for text in args.questions or _piped())])
     notes.print(Text(f"asking {' and '.join(map(printable, policies))}; Ctrl-D ends", "dim"))
-    if file:
+    if form:
         notes.print(Text(f"for example: {printable(form.prompt[-1].content)}", "dim"))
     for text in _typed():
         try:
@@ -146,6 +145,13 @@ def _load(models: Mapping[str, str], config: Config, temperature: float) -> dict
     return policies
 
 
+def _own_ways(policies: Mapping[str, Any]) -> dict[str, tuple[Message, ...]]:
+    """What models say before a question by themselves, as exported ones do, by their labels."""
+    from shoal.policy.language import LanguagePolicy  # torch, only now
+
+    return {label: one.lm.asking for label, one in policies.items() if isinstance(one, LanguagePolicy)}
+
+
 def form_of(config: Config) -> Question:
     """A question of the first task: what is asked has its system prompt and examples. Raises `UserError` for an
     environment."""
@@ -154,7 +160,8 @@ def form_of(config: Config) -> Question:
 
     first = specs_of(config.tasks)[0]
     only = config.tasks.model_copy(update={"sources": [first]})
-    [question] = Tasks(only).draw(1, "ask")
+    tasks = Tasks(only)
+    question = tasks.first(tasks.labels[0], 0)
     if question.turns > 1:
         raise UserError(
             f"task {first.name!r} answers back, and `shoal ask` holds no conversations: `shoal watch` shows them"

@@ -37,9 +37,9 @@ def control_strings(tokenizer: Any) -> frozenset[str]:
     added = tokenizer.added_tokens_decoder.values()
     special = {token.content for token in added if token.special} | {str(t) for t in tokenizer.all_special_tokens}
     turns: set[str] = set()
-    if template := chat_template(tokenizer, tokenizer.name_or_path):
-        for roles in filter(template.takes, STANDARD):
-            turns.update(_BRACKETED.findall(template.frame(roles).text([""] * len(roles))))
+    template = chat_template(tokenizer, tokenizer.name_or_path)
+    for roles in filter(template.takes, STANDARD):
+        turns.update(_BRACKETED.findall(template.frame(roles).text([""] * len(roles))))
     written = {token.content for token in added if not token.special}
     return frozenset(string for string in special | (turns - written) if _is_marker(string))
 

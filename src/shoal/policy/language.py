@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from shoal.policy.flops import Flops
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
-from shoal.policy.template import ChatFrame, Slot, chat_template
+from shoal.policy.template import OWN, ChatFrame, chat_template
 from shoal.policy.trial import reads
 from shoal.policy.turns import OBSERVED, Between, Observer, after_answer, by_turn
 from shoal.policy.vision import check_pictures
@@ -160,19 +160,15 @@ class LanguagePolicy:
             )
         roles = tuple(message.role for message in question.chat)
         texts = [message.content for message in question.chat]
-        if self._template is None:
-            frame = _lines(len(texts)) if self.lm.answers_in_lines else _questions_and_answers(roles)
+        if self._template.source in OWN:
+            frame = self._template.frame(roles)
             if vision is not None:
                 frame = ChatFrame((f"{vision.written}\n" * count, *frame.pieces))
-            ids = self._plain.framed(frame, texts, special=True)
-            ids = ids[:-1] if ids[-1] == self.lm.tokenizer.eos_token_id else ids
         else:
-            if "system" in roles and not self._template.takes(roles):  # what it says then goes before the question
-                roles, texts = _without_system(roles, texts)
             frame = self._template.frame(roles, pictures=count)
             if vision is not None:
                 frame = ChatFrame(tuple(vision.in_text(p) if isinstance(p, str) else p for p in frame.pieces))
-            ids = self._plain.framed(frame, texts)
+        ids = self._plain.framed(frame, texts)
         return ids if vision is None else vision.place(self.lm.model, ids, question.pictures)
 
     def completion_ids(self, completion: Completion) -> list[int]:
@@ -255,35 +251,8 @@ class LanguagePolicy:
     @cached_property
     def _between(self) -> Between:
         """Raises `UserError` for a chat template that takes no second turn."""
-        if self._template is not None:
-            frame = after_answer(self._template.frame(("user", "assistant", "user")))
-        elif self.lm.answers_in_lines:
-            frame = _lines(1)
+        if self.lm.answers_in_lines:
+            frame = self._template.frame(("user",))
         else:
-            frame = after_answer(_questions_and_answers(("user", "assistant", "user")))
+            frame = after_answer(self._template.frame(("user", "assistant", "user")))
         return Between(self._plain, frame, self.lm.stop_ids)
-
-
-@cache
-def _lines(count: int) -> ChatFrame:
-    """One text on each line, for a model that was trained so."""
-    return ChatFrame(tuple(piece for number in range(count) for piece in (Slot(number, True, False), "\n")))
-
-
-@cache
-def _questions_and_answers(roles: tuple[str, ...]) -> ChatFrame:
-    """For a base model without a chat template: a text that goes on with the answer."""
-    pieces: list[str | Slot] = []
-    for number, role in enumerate(roles):
-        before, after = {"user": ("Question: ", "\n"), "assistant": ("Answer: ", "\n\n")}.get(role, ("", "\n\n"))
-        pieces += [before, Slot(number, False, False), after]
-    return ChatFrame((*pieces, "Answer:"))
-
-
-def _without_system(roles: tuple[str, ...], texts: list[str]) -> tuple[tuple[str, ...], list[str]]:
-    """A chat without system messages: what they say stands before the first text of the user."""
-    said = [text for role, text in zip(roles, texts, strict=True) if role == "system"]
-    kept = [(role, text) for role, text in zip(roles, texts, strict=True) if role != "system"]
-    first = next(place for place, (role, _) in enumerate(kept) if role == "user")
-    kept[first] = ("user", "\n\n".join([*said, kept[first][1]]))
-    return tuple(role for role, _ in kept), [text for _, text in kept]

@@ -30,13 +30,15 @@ from transformers import (
 from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError, in_brief
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
+from shoal.policy.asking import asked_source, taken
 from shoal.policy.fetch import resolve
 from shoal.policy.gguf_facts import facts_of
 from shoal.policy.named import check_spelling, named, nearest
 from shoal.policy.pictures import FAMILIES
-from shoal.policy.template import chat_template
+from shoal.policy.template import LINES, OWN, chat_template, is_in_lines
 from shoal.policy.trial import vocabulary
 from shoal.policy.vision import Vision, attach_vision, vision_of
+from shoal.rollout import Message
 from shoal.untrusted import printable
 
 
@@ -52,6 +54,8 @@ class LanguageModel:
     eos_id: int
     """The one of `stop_ids` that ends a turn in this model's own format."""
     pad_id: int
+    asking: tuple[Message, ...] = ()
+    """What stands before a question that comes alone: a system text, worked examples. It is saved with the model."""
 
     @property
     def answers_in_lines(self) -> bool:
@@ -63,10 +67,34 @@ class LanguageModel:
         """Turns pictures into its tokens; None: it reads only text."""
         return vision_of(self.model)
 
-    def save(self, folder: Path) -> None:
-        """Writes an ordinary Hugging Face model folder."""
-        self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+    @property
+    def chat_template(self) -> str:
+        """The template that says `asking` before a question, in Jinja."""
+        return asked_source(chat_template(self.tokenizer, self.name), self.asking, self.tokenizer)
+
+    def save(self, folder: Path, plain: bool = False) -> None:
+        """Writes an ordinary Hugging Face model folder that answers a question as this model does here: in the same
+        way of asking, by the most likely tokens, up to the same end. `plain`: without that."""
+        model: Any = self.model
+        tokenizer: Any = self.tokenizer
+        before, own = model.generation_config, tokenizer.chat_template
+        try:
+            if not plain:
+                ends = [self.eos_id, *sorted(self.stop_ids - {self.eos_id})]
+                longest = before.max_new_tokens
+                model.generation_config = GenerationConfig(
+                    eos_token_id=ends if len(ends) > 1 else ends[0],
+                    pad_token_id=self.pad_id,
+                    bos_token_id=before.bos_token_id,
+                    max_new_tokens=longest,
+                    do_sample=False,
+                )
+                asked = self.chat_template
+                tokenizer.chat_template = {**own, "default": asked} if isinstance(own, dict) else asked
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        finally:
+            model.generation_config, tokenizer.chat_template = before, own
         if self.vision is not None:
             self.vision.save(folder)
 
@@ -141,7 +169,8 @@ def load(name: str, device: torch.device) -> LanguageModel:
         model.hf_quantizer, model.is_quantized = None, False
     if processor is not None:
         attach_vision(model, tokenizer, processor, name)
-    loaded = language_model(name, model, tokenizer)
+    asking = _take_asking(tokenizer)
+    loaded = replace(language_model(name, model, tokenizer), asking=asking)
     _align(model.to(device))
     return loaded
 
@@ -277,9 +306,20 @@ def _reason(name: str, part: str, error: Exception) -> str:
     return f"its {part} cannot be read: {in_brief(error)}"
 
 
-def is_in_lines(tokenizer: Any) -> bool:
-    """Whether a model's folder says that it answers in lines ("prompt_format" in tokenizer_config.json)."""
-    return bool(tokenizer.init_kwargs.get("prompt_format") == "lines")
+def _take_asking(tokenizer: Any) -> tuple[Message, ...]:
+    """What `LanguageModel.save` put into the tokenizer's chat template, which then is the model's own."""
+    several = tokenizer.chat_template
+    source = several.get("default") if isinstance(several, dict) else several
+    if not isinstance(source, str):
+        return ()
+    asking, own = taken(source)
+    if own == LINES:
+        tokenizer.init_kwargs["prompt_format"] = "lines"  # which a GGUF file cannot say
+    if isinstance(several, dict):
+        tokenizer.chat_template = {**several, "default": own}
+    else:
+        tokenizer.chat_template = None if own in OWN else own
+    return asking
 
 
 def _line_ends(tokenizer: Any) -> list[int]:
@@ -299,7 +339,7 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int]) -> int:
     """The stop token that the chat template puts after an answer; without a template, the tokenizer's own."""
     template = chat_template(tokenizer, name)
-    if template is not None and template.takes(("user", "assistant")):
+    if template.takes(("user", "assistant")):
         chat = template.frame(("user", "assistant")).text(["a", "b"])
         ends = [i for i in tokenizer(chat, add_special_tokens=False).input_ids if i in stop_ids]
         if ends:

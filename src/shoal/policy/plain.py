@@ -7,7 +7,6 @@ plain.ids("4<|im_end|>")      # the letters of a marker, not the marker
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import takewhile
 from typing import Any
 
 from shoal.policy.control import control_ids
@@ -30,22 +29,22 @@ class PlainText:
         found = [id for piece in self._pieces(text) for id in self._tokens(piece)]
         return [id for id in found if id not in self.control][:limit]
 
-    def framed(self, frame: ChatFrame, texts: Sequence[str], special: bool = False) -> list[int]:
-        """A whole prompt: `texts` in their places in `frame`. `special`: with what the tokenizer puts before a text.
+    def framed(self, frame: ChatFrame, texts: Sequence[str]) -> list[int]:
+        """A whole prompt: `texts` in their places in `frame`.
 
         The prompt is tokenised in one piece, as the model knows it, unless a text would then be more than text."""
-        ids = self._tokens(frame.text(texts), special)
+        ids = self._tokens(frame.text(texts))
         if frame not in self._own:
-            self._own[frame] = self._controls(self._tokens(frame.text(["x"] * len(texts)), special))
+            self._own[frame] = self._controls(self._tokens(frame.text(["x"] * len(texts))))
         if self._controls(ids) == self._own[frame]:
             return ids
-        ids = list(takewhile(self.control.__contains__, self._tokens("x", special)))
+        ids = []
         for piece in frame.pieces:
             ids += self._tokens(piece) if isinstance(piece, str) else self.ids(piece.text(texts))
         return ids
 
-    def _tokens(self, text: str, special: bool = False) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=special).input_ids)
+    def _tokens(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def _controls(self, ids: Sequence[int]) -> list[int]:
         return [id for id in ids if id in self.control]

@@ -37,6 +37,19 @@ PAD = " \n \n "
 STANDARD = (("user",), ("system", "user"), ("user", "assistant"))
 """Roles of the chats that are rendered when a template is loaded."""
 
+LINES = "{% for message in messages %}{{ message.content.rstrip() }}\n{% endfor %}"
+"""One text on each line, for a model that was trained so."""
+QUESTIONS = (
+    "{% for message in messages %}{% if message.role == 'user' %}Question: {{ message.content.strip() }}\n"
+    "{% elif message.role == 'assistant' %}Answer: {{ message.content.strip() }}\n\n"
+    "{% else %}{{ message.content.strip() }}\n\n{% endif %}{% endfor %}{% if add_generation_prompt %}Answer:{% endif %}"
+)
+"""For a base model without a chat template: a text that goes on with the answer."""
+BEGUN = "{{ bos_token }}" + QUESTIONS
+"""The same for a tokenizer that begins a text with a token."""
+OWN = (LINES, QUESTIONS, BEGUN)
+"""shoal's own templates, for models that have none."""
+
 COMMAND = command("shoal.policy.template")
 
 
@@ -76,7 +89,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, variables: dict[str, str]) -> None:
         """Raises `UserError` if it does not end or takes too much memory for a usual chat."""
-        self._source = source
+        self.source = source
         self._variables = variables
         self._rendered: dict[str, str | TemplateRefusal] = {}
         self._in_parts = False
@@ -87,8 +100,40 @@ class ChatTemplate:
     def frame(self, roles: tuple[str, ...], thinking: bool = True, pictures: int = 0) -> ChatFrame:
         """A chat of these roles. After the user the assistant's turn begins. Templates that let a model think first are
         asked not to if not `thinking`; others ignore it. `pictures`: how many stand before the last text of the user.
+        Where the template takes no system message, what it says goes before the first text of the user.
 
         Raises `TemplateRefusal` for roles that the template does not take or leaves out."""
+        try:
+            return self._frame(roles, thinking, pictures)
+        except TemplateRefusal:
+            if "system" not in roles or "user" not in roles:
+                raise
+        systems = [number for number, role in enumerate(roles) if role == "system"]
+        kept = [number for number, role in enumerate(roles) if role != "system"]
+        first = roles.index("user")
+        pieces: list[str | Slot] = []
+        for piece in self._frame(tuple(roles[number] for number in kept), thinking, pictures).pieces:
+            slot = Slot(kept[piece.number], piece.left, piece.right) if isinstance(piece, Slot) else None
+            if slot and slot.number == first:
+                for number in systems:
+                    pieces += [Slot(number, slot.left or number != systems[0], True), "\n\n"]
+                slot = Slot(first, True, slot.right)
+            pieces.append(slot or piece)
+        return ChatFrame(tuple(pieces))
+
+    def content(self, text: str) -> Any:
+        """A text as the template takes it."""
+        return [{"type": "text", "text": text}] if self._in_parts else text
+
+    def takes(self, roles: tuple[str, ...]) -> bool:
+        """Whether the template itself takes such a chat."""
+        try:
+            self._frame(roles)
+        except TemplateRefusal:
+            return False
+        return True
+
+    def _frame(self, roles: tuple[str, ...], thinking: bool = True, pictures: int = 0) -> ChatFrame:
         chat = _chat(roles, thinking)
         if self._in_parts or pictures:
             _divide(chat["messages"], pictures)
@@ -104,35 +149,42 @@ class ChatTemplate:
                 raise TemplateRefusal(f"the chat template leaves out what the {role} says")
         return frame
 
-    def takes(self, roles: tuple[str, ...]) -> bool:
-        """Whether the template takes such a chat."""
-        try:
-            self.frame(roles)
-        except TemplateRefusal:
-            return False
-        return True
-
     def _render(self, chats: list[dict[str, Any]]) -> None:
-        answers = _in_process(
-            {"source": self._source, "variables": self._variables, "chats": chats, "seconds": SECONDS}
-        )
+        if self.source in OWN:
+            answers = [_render(self.source, {**self._variables, **chat}) for chat in chats]
+        else:
+            answers = _in_process(
+                {"source": self.source, "variables": self._variables, "chats": chats, "seconds": SECONDS}
+            )
         for chat, (text, error) in zip(chats, answers, strict=True):
             refusal = TemplateRefusal(f"the chat template refuses a chat that shoal needs: {error}")
             self._rendered[json.dumps(chat)] = refusal if error else text
 
 
-def chat_template(tokenizer: Any, name: str) -> ChatTemplate | None:
-    """The chat template of the model `name`, or None where it has none. Raises `UserError` if it does not end, takes
-    too much memory, or refuses or leaves out a question."""
-    if not tokenizer.chat_template:
-        return None
+def chat_template(tokenizer: Any, name: str) -> ChatTemplate:
+    """The chat template of the model `name`, or the one of `OWN` with which a model without any is asked. Raises
+    `UserError` if it does not end, takes too much memory, or refuses or leaves out a question."""
     variables = {key: str(value) for key, value in tokenizer.special_tokens_map.items()}
     try:
-        template = _cached(tokenizer.get_chat_template(), tuple(sorted(variables.items())))
+        source = tokenizer.get_chat_template() if tokenizer.chat_template else own_template(tokenizer)
+        template = _cached(source, tuple(sorted(variables.items())))
         template.frame(("user",))
     except (UserError, ValueError) as error:  # the latter for several templates, of which none is called "default"
         raise UserError(f"model '{name}' cannot be asked anything: {error}") from error
     return template
+
+
+def own_template(tokenizer: Any) -> str:
+    """The one of `OWN` for a model without a chat template."""
+    if is_in_lines(tokenizer):
+        return LINES
+    bos = tokenizer.bos_token_id
+    return QUESTIONS if bos is None or tokenizer("x").input_ids[0] != bos else BEGUN
+
+
+def is_in_lines(tokenizer: Any) -> bool:
+    """Whether a model's folder says that it answers in lines ("prompt_format" in tokenizer_config.json)."""
+    return bool(tokenizer.init_kwargs.get("prompt_format") == "lines")
 
 
 @cache

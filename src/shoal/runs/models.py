@@ -5,6 +5,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -56,6 +57,8 @@ def make_policies(
     """The policies of nodes, by name, from their models (`sources`) or from `checkpoint`."""
     if not checkpoint:
         check_memory(config, sources, placement)
+    tasks = Tasks(config.tasks)
+    asking = tasks.asking()
     models: dict[str, LanguageModel] = {}
     policies: list[Policy] = []
     for name, source in sources.items():
@@ -73,9 +76,12 @@ def make_policies(
         else:
             status(f"loading {display_name(source)}")
             loaded = models[source] = load(source, placement.device)
+        loaded = dataclasses.replace(loaded, asking=asking)  # which a saved model says itself
+        answers: Any = loaded.model.generation_config
+        answers.max_new_tokens = int(config.policy.max_completion_length)
         policies.append(language_policy(config, loaded, placement, ranks))
     language = [policy for policy in policies if isinstance(policy, LanguagePolicy)]
-    check_questions(config, language)
+    check_questions(tasks, language)
     return policies
 
 
@@ -133,10 +139,9 @@ def sampling_of(config: Config) -> Sampling:
     return Sampling(policy.temperature, policy.top_p, int(policy.max_completion_length))
 
 
-def check_questions(config: Config, policies: Sequence[LanguagePolicy]) -> None:
+def check_questions(tasks: Tasks, policies: Sequence[LanguagePolicy]) -> None:
     """Raises `UserError` if a task shows pictures and a model reads text alone, or if a model cannot read the longest
     question of a data set."""
-    tasks = Tasks(config.tasks)
     for label in tasks.labels:
         with contextlib.suppress(QuestionFailed):  # a run goes on without such questions, and says so
             question = tasks.made(label, 0, 0)

@@ -153,6 +153,13 @@ class Tasks:
         """The first training question of the task with this label under `seed`. Raises as `draw`."""
         return self._first(self._labelled[label], seed)
 
+    def asking(self) -> tuple[Message, ...]:
+        """What the first task says before each question: its system text and worked examples."""
+        try:
+            return self.first(self.labels[0], 0).asking
+        except QuestionFailed:
+            return self._labelled[self.labels[0]].examples
+
     def longest(self) -> dict[str, list[Question]]:
         """The longest questions of each task that knows them, by its label. The ids in them belong to no question."""
         return {

@@ -8,6 +8,7 @@ of a table or a key of the front matter. No path of this machine and no address 
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -35,6 +36,17 @@ SETTINGS: Final = 20_000
 """Characters of the settings that are shown."""
 LICENCES: Final = {"smollm2": "apache-2.0", "gemma3-270m": "gemma"}
 """Of the models with short names, as the Hub calls them."""
+TRANSFORMERS: Final = """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model_name = "."  # this folder, or the model's name on the Hub
+tokenizer = AutoTokenizer.from_pretrained(model_name)
+model = AutoModelForCausalLM.from_pretrained(model_name)
+chat = [{"role": "user", "content": "Your question"}]
+inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+answer = model.generate(**inputs)[0, inputs["input_ids"].shape[1] :]
+print(tokenizer.decode(answer, skip_special_tokens=True).strip())
+"""
+"""Lines that ask a folder."""
 MOST_BYTES: Final = 2**18
 """Of a README.md that is read."""
 PATIENCE: Final = 10.0
@@ -86,8 +98,9 @@ def _known_licence(value: object) -> str:
     return value if isinstance(value, str) and re.fullmatch(r"[a-z0-9][a-z0-9.\-]{0,39}", value) else ""
 
 
-def card_of(story: Story | None, origin: Origin, name: str, library: Library) -> str:
-    """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model."""
+def card_of(story: Story | None, origin: Origin, name: str, library: Library, file: str = "") -> str:
+    """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model. `file`: of
+    GGUF."""
     tags = ["shoal", *(["reinforcement-learning", "grpo"] if story else []), *(["gguf"] if library == "gguf" else [])]
     data = ModelCardData(
         license=origin.licence or None,
@@ -104,7 +117,25 @@ def card_of(story: Story | None, origin: Origin, name: str, library: Library) ->
     else:
         parts += [_made(story, origin), licence, "## Held-out pass@1", *_figures(story), "## What the swarm gave"]
         parts += [*_swarm(story.own, story.makers), "## How to repeat it", *_settings(story)]
+    parts += ["## How to ask it", *_asked(library, file)]
     return encodable(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n")
+
+
+def _asked(library: Library, file: str) -> Iterator[str]:
+    if library == "peft":
+        yield "These are adapters alone. `shoal export --merge` writes the whole model, with the way of asking."
+        return
+    yield "What stood before a question in training is in its chat template: send the question alone."
+    if library == "transformers":
+        yield fenced(TRANSFORMERS, "python")
+        return
+    file = printable(file, 100)
+    made = shlex.quote(file.removesuffix(".gguf") + ".Modelfile")
+    yield fenced(
+        f"llama-server -m {shlex.quote(file)}    # then POST to /v1/chat/completions at http://127.0.0.1:8080\n"
+        f"ollama create my-model -f {made} && ollama run my-model 'Your question'",
+        "sh",
+    )
 
 
 def escaped(text: str, length: int = NAME) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.display.text import print_next
+from shoal.policy.named import NAMED
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import printable
 
@@ -26,24 +28,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     targets = "hub:NAME, gguf:FILE.gguf (F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1 or Q4_0 in its name) or a new folder"
     parser.add_argument("--to", required=True, metavar="TARGET", help=targets)
     parser.add_argument("--merge", action="store_true", help="add LoRA adapters to their base (always so in GGUF)")
+    parser.add_argument("--plain", action="store_true", help="leave the way of asking behind: the bare chat template")
     parser.add_argument("--public", action="store_true", help="show it to everybody on the Hub (default: private)")
 
 
 def command(args: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
     with console.status("") as status:
         from shoal.runs.source import source_of
         from shoal_extras.export.export import target_of  # torch, only now
         from shoal_extras.export.exported import Exported
 
         source = source_of(args.source)
+        if not source.run and not _is_here(source.model):
+            notes.print(Text(f"looking for '{printable(source.model, 200)}' on the Hugging Face Hub", "dim"))
         target = target_of(args.to, args.public)
-        model = Exported.of(source, args.merge, lambda text: status.update(Text(printable(text, 120))))
+        model = Exported.of(source, args.merge, lambda text: status.update(Text(printable(text, 120))), args.plain)
         written = target.write(model)
     for path in written:
         console.print(Text(printable(path)))
     print_next(console, _next(written, source.run))
     return 0
+
+
+def _is_here(model: str) -> bool:
+    return model in (*EMBEDDED, *NAMED) or is_endpoint(model) or Path(model).expanduser().exists()
 
 
 def _next(written: list[str], run: Path | None) -> dict[str, str]:
@@ -53,5 +63,9 @@ def _next(written: list[str], run: Path | None) -> dict[str, str]:
     if written[0].startswith(("http://", "https://")):
         return {f"shoal eval {shlex.quote(written[0].split('/', 3)[3])}{asked}": "measure it, from the Hub"}
     if written[0].endswith(".gguf"):  # transformers reads some of them otherwise than llama.cpp: docs/guides/export.md
-        return {f"llama-server -m {first}": "serve it by llama.cpp"}
+        made = shlex.quote(written[2])
+        return {
+            f"llama-server -m {first}": "serve it by llama.cpp",
+            f"ollama create my-model -f {made}": "or take it into Ollama",
+        }
     return {f"shoal eval {first}{asked}": "measure it"}

@@ -3,9 +3,9 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import torch
 
@@ -13,6 +13,7 @@ from shoal.errors import UserError
 from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
 from shoal.policy.loading import LanguageModel, load
 from shoal.runs.source import Source
+from shoal.tasks import Tasks
 from shoal.untrusted import parse_json, read_regular
 from shoal_extras.export.card import Library, Origin, card_of, origin_of
 from shoal_extras.export.story import Story, public_name, story_of
@@ -32,9 +33,11 @@ class Exported:
     as_adapters: bool
     """Whether LoRA adapters stay adapters."""
     say: Callable[[str], None]
+    plain: bool = False
+    """Whether the way of asking stays behind."""
 
     @classmethod
-    def of(cls, source: Source, merge: bool, say: Callable[[str], None]) -> Self:
+    def of(cls, source: Source, merge: bool, say: Callable[[str], None], plain: bool = False) -> Self:
         """Raises `UserError` if there is nothing to `merge`."""
         adapters = is_adapters(Path(source.model))
         if merge and not adapters:
@@ -42,7 +45,7 @@ class Exported:
         say("reading the run" if source.run else "reading the model")
         story = story_of(source)
         base = story.base_source if story else base_name(Path(source.model)) if adapters else source.model
-        return cls(source, story, origin_of(base), adapters and not merge, say)
+        return cls(source, story, origin_of(base), adapters and not merge, say, plain)
 
     @property
     def name(self) -> str:
@@ -51,14 +54,26 @@ class Exported:
             return public_name(self.source.model).removesuffix(".gguf")
         return f"{self.story.base.rpartition('/')[2].removesuffix('.gguf')}-shoal"
 
-    def card(self, library: Library) -> str:
-        return card_of(self.story, self.origin, self.name, library)
+    def card(self, library: Library, file: str = "") -> str:
+        """`file`: the name of a GGUF file."""
+        return card_of(self.story, self.origin, self.name, library, file)
 
     def load(self) -> LanguageModel:
         """The whole model; adapters are added to the weights of their base."""
         self.say(f"loading {self.source.model}")
         model = self.source.model
-        return load(str(Path(model).absolute()) if self.source.run else model, torch.device("cpu"))
+        lm = load(str(Path(model).absolute()) if self.source.run else model, torch.device("cpu"))
+        config = self.story.config if self.story else None
+        if config is None or config.code:  # code of one's own runs in a run alone: its checkpoints say how it asks
+            return lm
+        try:
+            asking = Tasks(config.tasks).asking()
+        except UserError as error:  # files of a data set that are gone
+            self.say(f"asked as its checkpoint says: {error}")
+            return lm
+        answers: Any = lm.model.generation_config
+        answers.max_new_tokens = int(config.policy.max_completion_length)
+        return replace(lm, asking=asking)
 
     def fill(self, folder: Path, base: str = "") -> None:
         """Writes the model and its card. `base`: what the adapters' own settings are to name, if another than now."""
@@ -71,7 +86,7 @@ class Exported:
         else:
             lm = self.load()
             self.say("writing the model")
-            lm.save(folder)
+            lm.save(folder, self.plain)
         (folder / CARD).write_text(self.card("peft" if self.as_adapters else "transformers"), encoding="utf-8")
 
 

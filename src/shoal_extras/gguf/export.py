@@ -17,18 +17,17 @@ from shoal.untrusted import printable
 from shoal_extras.export.exported import Exported
 from shoal_extras.export.writing import keep, scratch_beside
 from shoal_extras.gguf.families import add_settings, family_of
+from shoal_extras.gguf.modelfile import modelfile
 from shoal_extras.gguf.tensors import KINDS, Kind, tensors_of
 from shoal_extras.gguf.vocabulary import add_vocabulary
 
 DEFAULT_KIND: Final = Kind.F16
 """Of a GGUF file whose name says none."""
-LINES: Final = "{% for message in messages %}{{ message.content.rstrip() }}\n{% endfor %}"
-"""The chat template of a model that answers in lines."""
 
 
 @dataclass(frozen=True)
 class GGUFTarget:
-    """A GGUF file, and the card beside it."""
+    """A GGUF file, and beside it the card and a Modelfile for Ollama."""
 
     out: Path
     kind: Kind
@@ -48,8 +47,8 @@ class GGUFTarget:
 
     @property
     def files(self) -> list[Path]:
-        """The file and its card."""
-        return [self.out, self.out.with_suffix(".md")]
+        """The file, its card and its Modelfile."""
+        return [self.out, self.out.with_suffix(".md"), self.out.with_suffix(".Modelfile")]
 
     def check(self) -> None:
         """Raises `UserError` if one of the files exists."""
@@ -62,18 +61,19 @@ class GGUFTarget:
         lm = model.load()
         model.say(f"writing {self.out} ({self.kind.name})")
         with scratch_beside(self.out) as scratch:
-            file, card = (scratch / path.name for path in self.files)
-            card.write_text(model.card("gguf"), encoding="utf-8")
-            write_gguf(lm, file, self.kind, model.name)
+            file, *others = (scratch / path.name for path in self.files)
+            others[0].write_text(model.card("gguf", self.out.name), encoding="utf-8")
+            others[1].write_text(modelfile(lm, self.out.name, model.plain), encoding="utf-8")
+            write_gguf(lm, file, self.kind, model.name, model.plain)
             keep(scratch)
             self.check()  # meanwhile somebody may have written there
-            card.replace(self.files[1])
-            file.replace(self.out)
+            for path in reversed(self.files):
+                (scratch / path.name).replace(path)
         return [str(path) for path in self.files]
 
 
-def write_gguf(lm: LanguageModel, path: Path, kind: Kind, name: str = "") -> None:
-    """Writes `lm`, called `name`, with matrices of `kind`.
+def write_gguf(lm: LanguageModel, path: Path, kind: Kind, name: str = "", plain: bool = False) -> None:
+    """Writes `lm`, called `name`, with matrices of `kind`. `plain`: without its way of asking.
 
     Raises `UserError` for a model that llama.cpp would compute differently, and `OSError`."""
     config: Any = lm.model.config
@@ -85,7 +85,7 @@ def write_gguf(lm: LanguageModel, path: Path, kind: Kind, name: str = "") -> Non
     writer.add_file_type(gguf.LlamaFileType[f"{'ALL' if kind == Kind.F32 else 'MOSTLY'}_{kind.name}"])
     add_settings(writer, family, config)
     add_vocabulary(writer, lm.tokenizer, config.vocab_size, name)
-    _add_ends(writer, lm)
+    _add_ends(writer, lm, plain)
     try:
         for tensor, data, as_kind in tensors_of(lm.model, family, kind):
             writer.add_tensor(tensor, data, raw_dtype=as_kind)
@@ -96,7 +96,7 @@ def write_gguf(lm: LanguageModel, path: Path, kind: Kind, name: str = "") -> Non
         writer.close()
 
 
-def _add_ends(writer: gguf.GGUFWriter, lm: LanguageModel) -> None:
+def _add_ends(writer: gguf.GGUFWriter, lm: LanguageModel, plain: bool) -> None:
     """Adds how a text begins and ends, and how a chat is written."""
     tokenizer: Any = lm.tokenizer
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
@@ -107,7 +107,7 @@ def _add_ends(writer: gguf.GGUFWriter, lm: LanguageModel) -> None:
     ):
         if id is not None:
             add(id)
-    chats = chat_template(tokenizer, lm.name) is not None
+    chats = bool(tokenizer.chat_template)
     # the end of a turn where there are turns; a line's end, which stops a base model here, is no end of a text
     end = lm.eos_id if chats or eos is None else eos
     writer.add_eos_token_id(end)
@@ -116,11 +116,11 @@ def _add_ends(writer: gguf.GGUFWriter, lm: LanguageModel) -> None:
     ends = [id for id in others if id not in (None, end)]
     if len(ends) > 2:
         raise UserError(f"a GGUF file holds three stop tokens, and the model has {len(ends) + 1}")
+    if not plain:  # it then answers as here, where a base model answers in a line
+        ends += sorted(lm.stop_ids.difference([end, *ends]), key=lambda id: id != lm.eos_id)[: 2 - len(ends)]
     for id, add in zip(ends, (writer.add_eot_token_id, writer.add_eom_token_id), strict=False):
         add(id)
     writer.add_add_bos_token(bos is not None and tokenizer("x").input_ids[0] == bos)
     writer.add_add_eos_token(False)
-    if chats:
-        writer.add_chat_template(tokenizer.get_chat_template())
-    elif lm.answers_in_lines:
-        writer.add_chat_template(LINES)
+    if not plain or lm.answers_in_lines or chats:
+        writer.add_chat_template(chat_template(tokenizer, lm.name).source if plain else lm.chat_template)

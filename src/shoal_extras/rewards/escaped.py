@@ -62,6 +62,4 @@ def plain(text: str, limit: int) -> str:
 
 
 def _rendered(tokenizer: Any, chat: Mapping[str, str], name: str) -> str:
-    template = chat_template(tokenizer, name)
-    assert template is not None
-    return template.frame(tuple(chat), thinking=False).text(list(chat.values()))
+    return chat_template(tokenizer, name).frame(tuple(chat), thinking=False).text(list(chat.values()))

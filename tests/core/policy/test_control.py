@@ -22,7 +22,7 @@ from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel
 from shoal.policy.plain import PlainText
-from shoal.policy.template import chat_template
+from shoal.policy.template import LINES, chat_template
 from shoal.rollout import Completion
 
 SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|fim_middle|>")
@@ -262,6 +262,6 @@ def test_a_node_without_a_tokenizer_finds_nothing() -> None:
 
 def test_a_template_is_no_reason_to_refuse_ordinary_words() -> None:
     tokenizer = guppy()
-    assert chat_template(tokenizer, "guppy") is None
+    assert chat_template(tokenizer, "guppy").source == LINES
     assert control_strings(tokenizer) == {"<pad>", "<eos>"}
     assert not re.search("[a-z]{6}", "".join(control_strings(tokenizer)))

@@ -132,7 +132,7 @@ def test_a_model_whose_template_does_not_end_is_refused_at_load(
     monkeypatch.setattr(module, "SECONDS", 1)
     lm = make_lm()
     lm.tokenizer.chat_template = ENDLESS["loops in loops"]
-    lm.save(tmp_path)
+    lm.save(tmp_path, plain=True)
     with pytest.raises(UserError, match=f"model '{tmp_path}'.*chat template does not end"):
         load(str(tmp_path), CPU.device)
 

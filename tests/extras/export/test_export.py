@@ -61,7 +61,7 @@ def test_a_run_becomes_an_ordinary_folder(run: Path, tmp_path: Path, capsys: pyt
 def test_a_node_becomes_a_gguf_file_with_what_goes_beside_it(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "m.Q8_0.gguf"
     assert main(["export", str(run / "node-1"), "--to", f"gguf:{out}"]) == 0
-    assert {path.name for path in out.parent.iterdir()} == {"m.Q8_0.gguf", "m.Q8_0.md"}
+    assert {path.name for path in out.parent.iterdir()} == {"m.Q8_0.gguf", "m.Q8_0.md", "m.Q8_0.Modelfile"}
     assert load(str(out), CPU.device).stop_ids == frozenset([1])
 
 

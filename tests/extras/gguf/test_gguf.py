@@ -131,7 +131,7 @@ def test_guppy_is_asked_in_lines_by_llama_cpp_too(tmp_path: Path) -> None:
     lm = load("guppy", CPU)
     write_gguf(lm, tmp_path / "guppy.gguf", KINDS["F32"])
     again = load(str(tmp_path / "guppy.gguf"), CPU)
-    assert again.tokenizer.chat_template
+    assert again.answers_in_lines
     with LlamaCpp(tmp_path / "guppy.gguf") as llama:
         for text in ("What is 12 + 345?\n", "hello  world\n\n1234567 x", "é 🚀 \t tab"):
             assert llama.tokens(text) == lm.tokenizer(text).input_ids == again.tokenizer(text).input_ids
