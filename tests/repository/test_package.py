@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from test_docs import script
 
 import shoal
 
@@ -98,3 +99,22 @@ def test_a_release_needs_no_password() -> None:
     assert "secrets." not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
     assert jobs["publish"]["needs"] == "attest"
     assert jobs["attest"]["needs"] == "build"
+    may_write = [name for name, job in jobs.items() if "write" in job["permissions"].get("contents", "")]
+    assert may_write == ["announce"]  # which runs nothing of the repository
+    assert not any("checkout" in step.get("uses", "") for step in jobs["announce"]["steps"])
+
+
+def test_what_pypi_shows_of_the_readme_has_whole_addresses() -> None:
+    published = script("published")
+    text = published.readme((ROOT / "README.md").read_text())
+    assert "(https://raw.githubusercontent.com/shoal-rl/shoal/main/docs/pictures/demo.svg)" in text
+    assert "(https://github.com/shoal-rl/shoal/blob/main/docs/start/first-run.md)" in text
+    assert published.readme(text) == text
+
+
+def test_the_newest_version_says_what_is_new_in_a_few_words() -> None:
+    published = script("published")
+    words = published.notes((ROOT / "CHANGELOG.md").read_text()).split()
+    assert 50 < len(words) < 300
+    with pytest.raises(ValueError, match="What is new for you"):
+        published.notes("# Changelog\n\n## 1.0\n\n### Added\n- x\n\n## 0.9\n\n### What is new for you\n- y\n")

@@ -45,6 +45,13 @@ def test_its_links_lead_somewhere(path: Path) -> None:
     assert f"/main/{path.relative_to(ROOT).as_posix()})" in text
 
 
+@each
+def test_it_runs_unchanged_on_a_gpu(path: Path) -> None:
+    """No cell says where to compute: shoal takes a GPU where there is one."""
+    code = "".join(cell.source for cell in notebooks.read(path).cells if cell.cell_type == "code")
+    assert not re.search(r"device|cuda|cpu|\bmps\b", code)
+
+
 def compared(text: str, tags: list[str] | None = None) -> Any:
     import nbformat.v4 as v4
 

@@ -12,7 +12,7 @@ pytest.importorskip("ipykernel")
 notebooks = script("notebooks")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)  # ten minutes, on a busy processor
 @pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_its_cells_print(path: Path) -> None:
     today = notebooks.as_compared(notebooks.executed(path))
