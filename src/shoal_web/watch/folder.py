@@ -84,7 +84,7 @@ class FolderSource(Source):
         brief, of_rounds, lines = self.brief(), self._rounds(), node_lines(self._metrics)
         return {
             **brief,
-            "views": ("learned", "progress", "swarm", "rollouts", "machine", "settings"),
+            "views": ("progress", "learned", "ask", "swarm", "rollouts", "settings"),
             "rounds": self._metrics.last_round(),
             "of_rounds": of_rounds,
             "left": seconds_left(self._metrics, of_rounds) if brief["live"] else None,

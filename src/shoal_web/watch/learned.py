@@ -5,6 +5,7 @@ with what it trained on before it answered right.
     lessons.graph(GraphQuery())                                     # arrows from makers to learners
     story = lessons.story(StoryQuery(node="node-1"))
     story["questions"][0]["first_right"]      # the round of the first evaluation with a right answer, or None
+    story["questions"][0]["said_now"]         # its answer in the last evaluation, with the reward `now`
     story["before"]["last"]["maker"]          # whose rollout of that task it trained on last before that
 
 It says what came when. What caused what, a run alone does not show.
@@ -25,7 +26,7 @@ EDGES: Final = 2000
 MAKERS: Final = 20
 """Of one task that are shown, at most."""
 MAKER: Final = f"coalesce(left(maker, {NAME}), '') AS maker, coalesce(peer, false) AS peer"
-QUESTIONS, EVALUATIONS, TOLD = 64, 40, 4000
+QUESTIONS, EVALUATIONS, TOLD = 256, 40, 4000
 """Of one node that are shown, at most: questions, evaluations (evenly chosen), characters of each text."""
 RIGHT: Final = 1.0
 KEY: Final = f"left(md5(concat(left(task, {NAME}), chr(0), left(prompt, {TOLD}))), 8)"
@@ -40,14 +41,16 @@ class Lessons:
 
     def graph(self, query: GraphQuery) -> Data:
         """Arrows from makers to learners, and from each learner to itself, the heaviest first: rollouts, how many were
-        live, their mean reward, and their share of the learner's `gradient`, a mean over its rounds that had one."""
+        live, their mean reward, the tasks that they were most often of, and their share of the learner's `gradient`, a
+        mean over its rounds that had one."""
         lessons = self._tables.all(LEARNED)
         recent = f"WHERE round > (SELECT max(round) - {query.rounds} FROM {lessons})" if query.rounds else ""
         edges = self._tables.rows(
             f"WITH lessons AS (SELECT *, count(DISTINCT round) FILTER (WHERE gradient_share > 0) "
             f"OVER (PARTITION BY node) AS rounds FROM {lessons} {recent}) "
             f"SELECT {MAKER}, coalesce(left(node, {NAME}), '') AS node, count(*) AS rollouts, count_if(live) AS live, "
-            "avg(mean_reward) AS reward, sum(gradient_share) / nullif(any_value(rounds), 0) AS gradient "
+            "avg(mean_reward) AS reward, sum(gradient_share) / nullif(any_value(rounds), 0) AS gradient, "
+            f"approx_top_k(left(task, {NAME}), 3) FILTER (WHERE live) AS tasks "
             f"FROM lessons GROUP BY ALL ORDER BY rollouts DESC, maker, node LIMIT {EDGES + 1}"
         )
         return {"edges": edges[:EDGES], "more": len(edges) > EDGES}
@@ -67,6 +70,8 @@ class Lessons:
             f"coalesce(any_value(left(prompt, {TOLD})), '') AS question, any_value(left(answer, {SHOWN})) AS answer, "
             f"any_value(left(identity, {NAME})) AS identity, "
             f"min(round) FILTER (WHERE reward >= {RIGHT}) AS first_right, "
+            f"arg_min(left(completion, {SHOWN}), round) AS said_before, arg_min(reward, round) AS before, "
+            f"arg_max(left(completion, {SHOWN}), round) AS said_now, arg_max(reward, round) AS now, "
             f"list([round, reward]) FILTER (WHERE round IN {_list(shown)}) AS marks "
             f"FROM {own} GROUP BY key ORDER BY 2, 3, 1 LIMIT {QUESTIONS}",
             values,

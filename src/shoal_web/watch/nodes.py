@@ -24,6 +24,7 @@ FIGURES: Final = {
     "held_out": ("last", "eval/pass@1"),
     "held_out_first": ("first", "eval/pass@1"),
     "blind": ("last", "eval/blind"),
+    "questions": ("last", "eval/questions"),
     "reward": ("recent", "reward/local"),
     "shared": ("total", "rollouts/shared"),
     "taken": ("total", "rollouts/sampled"),
@@ -97,8 +98,9 @@ def node_lines(metrics: Metrics) -> list[Data]:
 def standing(metrics: Metrics, lines: list[Data]) -> Data:
     """How all nodes stand together, as the terminal and `curves.png` have it."""
     measured = [node.known(RIGHT)[1] for node in metrics.nodes.values()]
-    means = {key: over_nodes(line[key] for line in lines) for key in ("reward", "blind", "outside")}
-    return means | {"right": before_and_now([values.tolist() for values in measured])}
+    means = {key: over_nodes(line[key] for line in lines) for key in ("reward", "blind")}
+    questions = max((line["questions"] or 0 for line in lines), default=0) or None
+    return means | {"questions": questions, "right": before_and_now([values.tolist() for values in measured])}
 
 
 def swarm_state(data: bytes, now: float) -> Data:

@@ -5,7 +5,7 @@ the answer tell the page what has changed.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,17 @@ from pydantic import ValidationError
 from starlette.background import BackgroundTask
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from shoal_web.serving.guard import Access, Guard
 from shoal_web.serving.pages import application, json_response
+from shoal_web.serving.server import is_loopback
+from shoal_web.watch.asking import Asker
 from shoal_web.watch.source import (
+    LONGEST,
+    AskQuery,
     BusyError,
     CurveQuery,
     GraphQuery,
@@ -104,5 +108,37 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
             if not under_way[id]:
                 del under_way[id]
 
-    app = application(STATIC, [Route("/api/runs", listed), Route("/api/runs/{id:str}/{what:str}", asked)])
+    asker = Asker()
+
+    async def spoken(request: Request) -> Response:
+        """Streams what the models of a run say. It computes, so only a page on this machine may ask: no link, no other
+        machine."""
+        host = request.client.host if request.client else ""
+        if access.token is not None or not is_loopback(host) or request.headers.get("x-shoal") != "ask":
+            return json_response({"error": "only a page that this machine opens may ask, without --listen"}, 403)
+        try:
+            query = AskQuery.model_validate(dict(request.query_params))
+            path = sources.get(request.path_params["id"]).path
+            if path is None:
+                raise MissingError("there is no model here to ask")
+            await anyio.to_thread.run_sync(asker.begin, path, query.text)
+        except ValidationError:
+            return json_response({"error": f"a question has 1 to {LONGEST} characters"}, 400)
+        except MissingError as error:
+            return json_response({"error": str(error)}, 404)
+        except BusyError as error:
+            return json_response({"error": str(error)}, 503)
+
+        async def lines() -> AsyncIterator[bytes]:
+            try:
+                while line := await anyio.to_thread.run_sync(asker.next, limiter=limiter):
+                    yield line + b"\n"
+            finally:
+                asker.stop()
+
+        # as it comes: nothing between here and the page gathers it
+        return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"Content-Encoding": "identity"})
+
+    routes = [Route("/api/runs", listed), Route("/api/runs/{id:str}/ask", spoken)]
+    app = application(STATIC, [*routes, Route("/api/runs/{id:str}/{what:str}", asked)])
     return Guard(GZipMiddleware(app, minimum_size=4096, compresslevel=4), access)

@@ -24,6 +24,8 @@ SHOWN = 300
 """Characters of a text in a table."""
 WHOLE = 16_384
 """Characters of a text that is shown alone."""
+LONGEST = 2000
+"""Characters of a question that a person asks."""
 POINTS = 1000
 """Points of a curve, at most."""
 
@@ -91,6 +93,12 @@ class StoryQuery(Parameters):
     """Which one is told whole; without it, one that turned right."""
 
 
+class AskQuery(Parameters):
+    """A question of a person."""
+
+    text: str = Field(min_length=1, max_length=LONGEST)
+
+
 class RowQuery(Parameters):
     """One completion, by the place of its row."""
 
@@ -114,6 +122,8 @@ class Source:
     title: str
     version = 0
     """Another number when there is something new."""
+    path: Path | None = None
+    """The folder of a run, whose models can be asked."""
     live_for = 30.0
     """Seconds after its last change for which it counts as live."""
 

@@ -56,6 +56,7 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(not CHROMIUM, reason="chromium is absent: apt-get install chromium"),
 ]
+VIEWS = ["Is it learning?", "What does it say now?", "Ask", "Does the swarm help?", "Rollouts", "Details"]
 PATIENCE = 30_000
 """ms: the machine may be busy."""
 TOKEN = "0123456789abcdef"
@@ -121,7 +122,7 @@ def test_filters_search_and_a_rollout_by_keyboard_alone(browser: Browser, tmp_pa
         go(page, "progress")
         expect(page.locator("#progress table").first).to_contain_text("ada")
         page.wait_for_selector("#progress .chart[data-drawn]")
-        assert "held-out pass@1" in (page.locator("#progress .chart").first.get_attribute("aria-label") or "")
+        assert "never practised" in (page.locator("#progress .chart").first.get_attribute("aria-label") or "")
         go(page, "rollouts")
         rows = page.locator(".rollouts > li")
         expect(rows).to_have_count(12)
@@ -143,26 +144,29 @@ def test_filters_search_and_a_rollout_by_keyboard_alone(browser: Browser, tmp_pa
         assert page.evaluate("document.activeElement.textContent") == "What is it?"
 
 
-def test_it_opens_on_what_was_learned(browser: Browser, tmp_path: Path) -> None:
+def test_all_questions_before_and_after_and_one_of_them_whole(browser: Browser, tmp_path: Path) -> None:
     with served(told_run(tmp_path / "run")) as address, opened(browser, address) as page:
+        go(page, "learned")
+        expect(page.locator("#learned .lead")).to_contain_text("3 questions that it never practised, ada now answers 2")
+        expect(page.locator(".pair")).to_have_count(3)
+        page.locator(".chip", has_text="became right 1").click()
+        expect(page.locator(".pair")).to_have_count(1)
+        expect(page.locator(".pair")).to_contain_text("gcd of 12, 18?before✗wrong7now✓right6")
+        page.locator(".pair button").click()
         story = page.locator("#learned .story")
         expect(story.locator(".ask")).to_have_text("gcd of 12, 18?")
         expect(story.locator(".turn")).to_contain_text("right for the first time")
         expect(story.locator(".between")).to_contain_text("1 of its own, 1 of bob")
-        task = page.locator("#learned .card", has_text="One task over time")
-        expect(task).to_contain_text("Blind: answers that ignore the question.")
-        expect(task.locator(".chart")).to_have_attribute(
-            "aria-label", re.compile("pass@1 on gcd .* blind from 4.0 % to 4.0 %")
-        )
+        page.locator(".chip", has_text="all 3").click()
         page.keyboard.press("Tab")
-        page.locator(".asked", has_text="gcd of 12, 30?").focus()
+        page.locator(".pair button", has_text="gcd of 12, 30?").focus()
         page.keyboard.press("Enter")
         expect(story).to_contain_text("Not right yet, in 4 evaluations")
-        expect(page.locator(".asked[aria-pressed=true]")).to_contain_text("gcd of 12, 30?")
-        assert page.evaluate("document.activeElement.ariaPressed") == "true"
+        expect(page.locator(".pair.open")).to_contain_text("gcd of 12, 30?")
+        assert page.evaluate("document.activeElement.ariaExpanded") == "true"
         with opened(browser, page.url) as sent:  # to somebody
             expect(sent.locator("#learned .story .ask")).to_have_text("gcd of 12, 30?")
-        page.locator(".asked", has_text="gcd of 12, 18?").click()
+        page.locator(".pair button", has_text="gcd of 12, 18?").click()
         page.locator(".between a").click()
         expect(page.locator("dialog .answer")).to_have_count(2)
         expect(page.locator("dialog")).to_contain_text("Right answer: 6")
@@ -198,9 +202,13 @@ def test_what_differs_between_two_runs(browser: Browser, tmp_path: Path) -> None
     with served(one, other) as address, opened(browser, address) as page:
         page.select_option("#run", page.locator("#run option", has_text="one").get_attribute("value"))
         go(page, "settings")
-        rows = page.locator("#settings tbody tr")
+        rows = (
+            page.locator("#settings .card", has_text="config.toml")
+            .or_(page.locator("#settings .card", has_text="differs between"))
+            .locator("tbody tr")
+        )
         expect(rows).to_have_count(1)
-        page.locator("#settings summary").click()
+        page.locator("#settings summary", has_text="other runs").click()
         page.get_by_role("checkbox", name="other").check()
         expect(rows).to_have_count(2)
         expect(rows.first).to_contain_text("seed07")
@@ -210,12 +218,12 @@ def test_empty_runs_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (run / "swarm.json").write_text(json.dumps(STATUS))
     with served(run) as address, opened(browser, address) as page:
-        expect(page.locator("#learned")).to_contain_text("The first one appears here as soon as it comes")
         for view, words in (
+            ("learned", "The first one appears here as soon as it comes"),
             ("progress", "No node has finished a round yet"),
             ("swarm", "Nobody has joined yet. On another machine: shoal join HOST:PORT --swarm reef"),
             ("rollouts", "the first ones come with round 1"),
-            ("machine", "No node has finished a round yet"),
+            ("settings", "No node has finished a round yet"),
         ):
             go(page, view)
             expect(page.locator(f"#{view}")).to_contain_text(words)
@@ -245,7 +253,6 @@ def test_it_moves_with_a_run_and_is_not_loaded_again(browser: Browser, tmp_path:
     with served(run) as address, opened(browser, address) as page:
         first = page.locator("#figures .figure", has_text="rounds").locator("b")
         expect(first).to_have_text("7")
-        go(page, "progress")
         page.evaluate("window.same = true")
         with RunFolder.open(run) as folder:
             folder.log([metric(8, "ada"), metric(8, "eve")])
@@ -282,14 +289,15 @@ def test_a_live_run_of_two_nodes(browser: Browser, tmp_path: Path) -> None:
 def test_texts_of_strangers_are_escaped(browser: Browser, tmp_path: Path) -> None:
     run = hostile_run(tmp_path / "run")
     with served(run) as address, opened(browser, address) as page:
-        page.wait_for_selector("#learned .chart[data-drawn]")
+        page.wait_for_selector("#progress .chart[data-drawn]")
+        go(page, "learned")
         page.select_option("#learned select >> nth=0", index=sorted(hostile_names()).index(hostile_names()[0]))
-        questions = page.locator(".asked")
+        questions = page.locator(".pair > button")
         expect(questions).to_have_count(len(HOSTILE))
         for at in range(len(HOSTILE)):
             questions.nth(at).click()
-            expect(questions.nth(at)).to_have_attribute("aria-pressed", "true")
-        for view in ("progress", "swarm", "machine", "settings", "rollouts"):
+            expect(questions.nth(at)).to_have_attribute("aria-expanded", "true")
+        for view in ("progress", "swarm", "settings", "rollouts"):
             go(page, view)
             page.wait_for_timeout(1500)
             for summary in page.locator(f"#{view} .card details summary:visible").all():
@@ -319,7 +327,7 @@ def test_the_browser_itself_refuses_markup(browser: Browser, tmp_path: Path) -> 
     with served(small_run(tmp_path / "run")) as address:
         page = browser.new_page()
         page.goto(address)
-        page.wait_for_selector("#learned .chart[data-drawn]", timeout=PATIENCE)
+        page.wait_for_selector("#progress .chart[data-drawn]", timeout=PATIENCE)
         for code in (
             "document.body.innerHTML = '<b>x</b>'",
             "Object.assign(document.createElement('script'), {textContent: 'x = 1'})",
@@ -333,8 +341,8 @@ def test_the_browser_itself_refuses_markup(browser: Browser, tmp_path: Path) -> 
 def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path: Path) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark", "has_touch": True}
     with served(small_run(tmp_path / "run")) as address, opened(browser, address, **phone) as page:
-        page.wait_for_selector("#learned .chart[data-drawn]")
-        for view in ("learned", "progress", "swarm", "rollouts", "machine", "settings"):
+        page.wait_for_selector("#progress .chart[data-drawn]")
+        for view in ("learned", "progress", "ask", "swarm", "rollouts", "settings"):
             go(page, view)
             page.wait_for_timeout(800)
             until(lambda: fits(page))
@@ -375,6 +383,8 @@ def test_pictures_and_drawings_are_small_in_the_list(browser: Browser, tmp_path:
 
 def test_everything_has_a_name_for_screen_readers(browser: Browser, tmp_path: Path) -> None:
     with served(told_run(tmp_path / "run")) as address, opened(browser, address) as page:
+        go(page, "learned")
+        page.locator(".pair button").first.click()
         expect(page.locator("#learned .story .ask")).to_be_visible()
         go(page, "rollouts")
         expect(page.locator(".rollouts > li")).to_have_count(1)
@@ -445,7 +455,7 @@ def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -
             expect(page.locator("#progress table").first).to_contain_text(ADA.name)
             expect(page.locator("#about")).to_contain_text("own word")
             page.wait_for_selector("#progress .chart[data-drawn]")
-            assert views_of(page) == ["Progress", "Swarm"]
+            assert views_of(page) == ["Is it learning?", "Does the swarm help?"]
             go(page, "swarm")
             page.wait_for_selector("#swarm .chart[data-drawn]")
             page.locator("#swarm .card details summary").first.click()
@@ -455,4 +465,4 @@ def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -
             expect(page.locator("#figures .figure b").nth(1)).to_have_text("3")
             page.select_option("#run", index=1)
             expect(page.locator("#about")).not_to_be_visible()
-            assert views_of(page) == ["Learned", "Progress", "Swarm", "Rollouts", "Machine", "Settings"]
+            assert views_of(page) == VIEWS

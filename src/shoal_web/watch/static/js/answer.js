@@ -8,8 +8,21 @@ export function answerOf({ completion, conversation, drawing }) {
     h("li", { class: "policy" }, h("span", { class: "hidden" }, "policy: "), escaped(turn) || "(empty)"),
     observation && h("li", { class: "environment" }, h("span", { class: "hidden" }, "environment: "), escaped(observation)),
   ]));
-  const text = h("pre", { class: "text" }, escaped(completion) || "(empty)");
+  const text = h("pre", { class: "text" }, completion ? tagged(escaped(completion)) : "(empty)");
   return drawing ? h("div", { class: "drawn" }, picture(drawing, "the drawing"), text) : text;
+}
+
+const TAGS = /<([a-z_]{1,20})>([\s\S]*?)<\/\1>/gi;
+
+/** `text` with what stands between tags, such as <answer>6</answer>, under the tag's name. All of it stays text. */
+export function tagged(text) {
+  const parts = [];
+  let from = 0;
+  for (const { 0: all, 1: tag, 2: inside, index } of text.matchAll(TAGS)) {
+    parts.push(text.slice(from, index), h("span", { class: "tagged" }, h("small", {}, tag), inside));
+    from = index + all.length;
+  }
+  return [...parts, text.slice(from)].filter(Boolean);
 }
 
 /** A drawing: SVG of which the server has left plain shapes. As an image it runs nothing and fetches nothing. */

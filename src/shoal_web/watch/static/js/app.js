@@ -10,8 +10,8 @@ import { Progress } from "./progress.js";
 import { Swarm } from "./swarm.js";
 import { Explorer } from "./explorer.js";
 import { Judge } from "./judge.js";
-import { Machine } from "./machine.js";
-import { Settings } from "./settings.js";
+import { Ask } from "./ask.js";
+import { Details } from "./machine.js";
 import { themes } from "./theme.js";
 
 // ECharts empties its room with `innerHTML = ""`; anything more that would become markup is refused by the browser.
@@ -26,16 +26,16 @@ const views = {
   progress: new Progress($("progress"), () => refresh()),
   swarm: new Swarm($("swarm")),
   rollouts: new Explorer($("rollouts"), $("rollout"), (change) => keep("rollouts", change)),
-  machine: new Machine($("machine")),
-  settings: new Settings($("settings")),
+  ask: new Ask($("ask")),
+  settings: new Details($("settings")),
 };
-const state = { run: null, view: "learned", beside: [], kept: {}, runs: [], versions: {}, has: ["learned", "progress", "swarm", "rollouts", "machine", "settings"] };
+const state = { run: null, view: "progress", beside: [], kept: {}, runs: [], versions: {}, has: ["progress", "learned", "ask", "swarm", "rollouts", "settings"] };
 let link = ["connecting", ""], going = false;
 let busy = false, again = false, last = 0;
 
 function readHash() {
   const given = readAddress();
-  state.view = given.view in views ? given.view : "learned";
+  state.view = given.view in views ? given.view : "progress";
   state.kept[state.view] = given.kept;
   if (state.runs.some((run) => run.id === given.run)) state.run = given.run;
   state.beside = given.beside.filter((id) => state.runs.some((run) => run.id === id && isFolder(run))).slice(0, COMPARED - 1);
@@ -98,7 +98,8 @@ async function refresh() {
     else arrange();
     connection();
     say("about", summary.about);
-    say("trouble", summary.trouble);
+    warn(summary);
+    $("figures").hidden = summary.kind !== "swarm" && !["progress", "judge"].includes(state.view);
     figures($("figures"), summary);
     await views[state.view].update({ id, summary, runs: state.runs, beside: state.beside, kept: state.kept[state.view] ?? {}, compare: (beside) => go({ beside }) });
     problem("");
@@ -122,6 +123,22 @@ function connection() {
 function say(where, text) {
   $(where).hidden = !text;
   if ($(where).textContent !== (text ?? "")) $(where).textContent = escaped(text);
+}
+
+/** Is anything wrong? One line with a count, and all of it on demand. */
+function warn(summary) {
+  const { kind, warnings, trouble, swarm } = summary, all = [...(warnings ?? [trouble])].filter(Boolean);
+  const muted = swarm?.admission.peers.filter((peer) => peer.muted > 0).length ?? 0;
+  if (muted) all.push(`${muted} peer${muted === 1 ? " is" : "s are"} muted for breaking rules.`);
+  if (swarm?.faults) all.push(`${swarm.faults} errors of shoal itself: see its log.`);
+  const room = $("trouble"), key = JSON.stringify(all);
+  room.hidden = !all.length && !["run", "node"].includes(kind);
+  if (room.dataset.shown === key) return;
+  room.dataset.shown = key;
+  room.className = all.length ? "alarm" : "fine";
+  const first = escaped(all[0] ?? "").split("\n")[0];
+  fill(room, h("summary", {}, all.length ? [h("b", {}, `${all.length} warning${all.length === 1 ? "" : "s"}`), ": ", first] : "Is anything wrong? Not that this run knows of."),
+    all.length > 0 && h("ul", {}, all.map((text) => h("li", {}, escaped(text)))));
 }
 
 const problem = (text) => say("problem", text);

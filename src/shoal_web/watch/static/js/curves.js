@@ -55,7 +55,7 @@ export function drawCurves(chart, series, { share = false, what = "value", empty
     yAxis: axis({ type: "value", scale: !share, axisLabel: { color: variable("--dim"), formatter: (value) => (share ? Number((100 * value).toFixed(1)) + " %" : format(value)) } }),
     dataZoom: [{ type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: "shift", preventDefaultMouseMove: false }],
     series: [...drawn, ...series.map((each, index) => merged({
-      type: "line", name: names[index], data: each.points.map(([x, y]) => [x, y]), showSymbol: each.points.length < 25, symbolSize: 5, sampling: "lttb",
+      type: "line", name: names[index], data: each.points.map(([x, y]) => [x, y]), showSymbol: each.points.length < 25, symbolSize: 5,
       lineStyle: { width: series.length < 4 ? 2.5 : 1.6, type: DASHES[Math.floor(index / 8) % 3] },
       color: colour(index), emphasis: { focus: "series" },
     }, lookOf(each.look, basesBefore(series, index))))],

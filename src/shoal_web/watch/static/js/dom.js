@@ -41,6 +41,13 @@ export function fullName(key, display) {
   return display ? h("span", {}, name(key), " (", name(display), ")") : name(key);
 }
 
+const GLOSSARY = "https://shoal-rl.github.io/shoal/glossary/#";
+
+/** A term of the field in small letters, with a link to its part of the glossary. */
+export function term(text, part = "measuring") {
+  return h("a", { class: "term", href: GLOSSARY + part, target: "_blank", rel: "noopener noreferrer" }, text);
+}
+
 /** A table: `columns` are {title, number, get(row) -> text or element}. The first is the row's header. */
 export function table(caption, columns, rows) {
   const cell = (column, row, at) =>

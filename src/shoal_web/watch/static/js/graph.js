@@ -27,14 +27,14 @@ function kindsOf(names, edges, { kind, nodes, swarm }) {
 }
 
 /** The shapes in sight and what they mean, if there are several. */
-export function shapesTold(kinds) {
+function shapesTold(kinds) {
   const seen = Object.keys(KINDS).filter((kind) => kinds.includes(kind));
   return seen.length < 2 ? "" : seen.map((kind) => `${KINDS[kind].sign} ${KINDS[kind].means}`).join(" · ");
 }
 
-/** Draws `edges` into a chart, and gives the kinds of what is on it. */
+/** Draws `edges` into a chart, and gives what to say of the shapes on it, and why there is no arrow. */
 export function drawGraph(chart, edges, more, summary) {
-  const all = [...new Set([...summary.nodes.map((node) => node.name), ...edges.flatMap((edge) => [edge.maker, edge.node])])];
+  const all = [...new Set([...summary.nodes.map((node) => node.name), ...(summary.swarm?.admission.peers ?? []).map((peer) => peer.name), ...edges.flatMap((edge) => [edge.maker, edge.node])])];
   const weight = new Map(all.map((node) => [node, 0]));
   const weigh = (edge) => edge.share ?? edge.rollouts; // of a live swarm a share: whoever says more weighs no more
   for (const edge of edges) weight.set(edge.maker, weight.get(edge.maker) + weigh(edge));
@@ -77,8 +77,8 @@ export function drawGraph(chart, edges, more, summary) {
       }))],
     }],
   }), `A graph of ${nodes.length} nodes. ${strongest}${more || edges.length > ARROWS ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
-  shown.length ? "" : alone(summary));
-  return kinds;
+  nodes.length > 1 ? "" : alone(summary));
+  return [shown.length || nodes.length < 2 ? "" : alone(summary), shapesTold(kinds)].filter(Boolean).join(" ");
 }
 
 /** Why there is no arrow, and what to do. */

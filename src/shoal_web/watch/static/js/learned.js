@@ -1,84 +1,64 @@
-// What changed: the same held-out questions over rounds, what was trained on just before, and what the swarm gave.
+// What it says now: all questions of the evaluation with the answer before and after. One that is opened is told whole.
 
-import { answerOf, verdict } from "./answer.js";
-import { Chart } from "./charts.js";
-import { askSpread, drawCurves } from "./curves.js";
-import { card, cut, escaped, fill, fixed, h, listing, name, nothing, percent, pictures, reselect, whole } from "./dom.js";
+import { answerOf, mark, tagged, verdict } from "./answer.js";
+import { card, cut, escaped, fill, fixed, h, name, nothing, pictures, reselect, term, whole } from "./dom.js";
 import { ask } from "./net.js";
 
-/** What a chart of held-out pass@1 shows. */
-export function heldOutNote(series) {
-  const bases = series.some(({ look }) => look === "base");
-  return "Right answers to questions that are never trained on." + (bases ? " Blind: always the commonest answer of the task. Shuffled: the nodes' answers, scored against other questions. Only what lies above both needs the question." : "");
-}
-const TASK_NOTE = "Held-out pass@1 on the questions of one task.";
-export const BASES = [["eval/blind", "blind"], ["eval/shuffled", "shuffled"]];
+const KINDS = [["", "all"], ["became-right", "became right"], ["became-wrong", "became wrong"], ["stays-right", "right both times"], ["stays-wrong", "wrong both times"]];
 
-const MAKERS = 20; // that are listed
+const kindOf = ({ before, now }) => (now >= 1 ? (before >= 1 ? "stays-right" : "became-right") : before >= 1 ? "became-wrong" : "stays-wrong");
 
 export class Learned {
   constructor(section, keep) {
     this.keep = keep;
     this.nodeSelect = h("span");
-    this.summary = h("p", { class: "lead" });
-    this.questions = h("div", { class: "questions" });
-    this.story = h("div", { class: "story" });
-    this.split = h("div", { class: "split" }, this.questions, this.story);
-    const told = card("The same questions over time", [this.nodeSelect], this.summary, this.split);
-    this.curve = new Chart("Held-out pass@1", { note: heldOutNote([]) });
-    this.gave = h("div", { class: "board" });
-    this.gaveCard = card("What the swarm gave", null, this.gave);
-    this.taskSelect = h("span");
-    this.task = new Chart("One task over time", { controls: [this.taskSelect], note: TASK_NOTE });
-    told.classList.add("wide");
-    this.task.element.classList.add("wide");
-    fill(section, h("div", { class: "grid" }, told, this.curve.element, this.gaveCard, this.task.element));
+    this.lead = h("p", { class: "lead" });
+    this.filter = h("div", { class: "chips", role: "group", "aria-label": "Which questions" });
+    this.list = h("ol", { class: "pairs" });
+    const told = card("What does it say now?", [this.nodeSelect], this.lead, this.filter, this.list);
+    fill(section, told);
   }
 
   async update({ id, summary, kept }) {
     const nodes = summary.nodes.map((node) => node.name);
     const node = nodes.includes(kept.node) ? kept.node : nodes[0] ?? ""; // the best one
-    const sorted = [...nodes].sort();
-    reselect(this.nodeSelect, "node", sorted.map((each) => [each, each]), node, (value) => this.choose({ node: value, question: "" }));
+    reselect(this.nodeSelect, "node", [...nodes].sort().map((each) => [each, each]), node, (value) => this.choose({ node: value, question: "" }));
     this.choose = (change) => { this.keep(change); this.update({ id, summary, kept: { ...kept, ...change } }); };
     const question = /^[0-9a-f]{8}$/.test(kept.question ?? "") ? kept.question : "";
-    const [story, graph, spread] = await Promise.all([node ? ask(`runs/${id}/story`, { node, question }) : null, ask(`runs/${id}/graph`), askSpread(id, "eval/pass@1", 0, BASES)]);
-    this.tell(node, story);
-    this.curve.note.textContent = heldOutNote(spread.series);
-    drawCurves(this.curve, spread.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet: the first one comes before round 1." });
-    this.gains(summary.nodes.find((each) => each.name === node), graph.edges.filter((each) => each.node === node));
-    await this.overTime(id, summary, kept.task, story);
-  }
-
-  tell(node, story) {
-    const key = JSON.stringify([node, story]);
+    const story = node ? await ask(`runs/${id}/story`, { node, question }) : null;
+    const key = JSON.stringify([node, story, kept]);
     if (key === this.told) return;
     this.told = key;
-    const none = !story?.questions.length;
-    this.summary.hidden = this.questions.hidden = none;
-    this.split.classList.toggle("none", none);
-    if (none) {
-      fill(this.story, nothing(node ? "No held-out question has been answered yet. A run asks some before round 1 and again after every few rounds, and keeps the answers to a few." : "No node has finished a round yet. The first one appears here as soon as it comes."));
-      return;
-    }
-    const marks = (at) => story.questions.filter((each) => each.marks.at(at) >= 1).length;
-    const [first, last] = [story.rounds[0], story.rounds.at(-1)];
-    fill(this.summary, name(node), ` is asked the same ${story.questions.length} held-out questions in each evaluation. `,
-      h("b", {}, `${marks(0)} right in round ${whole(first)}`), last > first && [", ", h("b", {}, `${marks(-1)} in round ${whole(last)}`)], ". Which ones are kept does not depend on the answers.");
-    const focused = this.questions.contains(document.activeElement);
-    fill(this.questions, story.questions.map((each) => this.question(each, story)));
-    if (focused) this.questions.querySelector("[aria-pressed=true]")?.focus();
-    const chosen = story.questions.find((each) => each.key === story.chosen);
-    fill(this.story, this.course(node, chosen, story));
+    this.tell(node, story, kept, question);
   }
 
-  /** A question with a mark for each evaluation. */
-  question(each, { chosen, rounds }) {
-    const right = each.marks.filter((mark) => mark >= 1).length;
-    const kind = (mark) => (mark === null ? "" : mark >= 1 ? "good" : mark > 0 ? "part" : "bad");
-    return h("button", { type: "button", class: "asked", "aria-pressed": String(each.key === chosen), onclick: () => { this.choose({ question: each.key }); if (innerWidth <= 760) this.story.scrollIntoView(); } },
-      h("span", { class: "task" }, cut(each.task)), h("span", { class: "cut" }, cut(each.question.replace(/\s+/g, " "), 200)),
-      h("span", { class: "strip", role: "img", "aria-label": `right in ${right} of ${rounds.length} evaluations` }, each.marks.map((mark) => h("i", { class: kind(mark) }))));
+  tell(node, story, kept, question) {
+    const none = !story?.questions.length;
+    this.lead.hidden = this.filter.hidden = none;
+    if (none) {
+      fill(this.list, nothing(node ? "No held-out question has been answered yet. A run asks some before round 1 and again after every few rounds." : "No node has finished a round yet. The first one appears here as soon as it comes."));
+      return;
+    }
+    const all = story.questions, right = (field) => all.filter((each) => each[field] >= 1).length;
+    const count = (kind) => all.filter((each) => !kind || kindOf(each) === kind).length;
+    fill(this.lead, "Of ", h("b", {}, `${all.length} questions`), " that it never practised, ", name(node), " now answers ", h("b", {}, `${right("now")} right`), story.rounds.length > 1 ? [`, ${right("before")} before.`] : " (before any training).", " ", term("held-out questions"));
+    const wanted = KINDS.some(([kind]) => kind && kind === kept.kind) ? kept.kind : "";
+    const focused = document.activeElement?.dataset?.focus;
+    fill(this.filter, KINDS.filter(([kind]) => !kind || count(kind)).map(([kind, text]) =>
+      h("button", { type: "button", class: "chip", "data-focus": "kind" + kind, "aria-pressed": String(kind === wanted), onclick: () => this.choose({ kind }) }, `${text} ${count(kind)}`)));
+    fill(this.list, all.filter((each) => !wanted || kindOf(each) === wanted).map((each) => this.pair(each, node, story, question)));
+    if (focused) document.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  /** A question with its answers before and after, and whole if it is open. */
+  pair(each, node, story, question) {
+    const open = each.key === question && each.key === story.chosen;
+    const side = (when, text, reward) => h("div", { class: "side-" + when }, h("span", { class: "when" }, when), mark(reward), h("span", { class: "cut" }, tagged(cut(text, 200)).length ? tagged(cut(text, 200)) : "(nothing)"));
+    return h("li", { class: "pair" + (open ? " open" : "") },
+      h("button", { type: "button", class: "link", "data-focus": each.key, "aria-expanded": String(open), onclick: () => this.choose({ question: open ? "" : each.key }) },
+        h("span", { class: "task" }, cut(each.task)), h("span", { class: "cut" }, cut(each.question.replace(/\s+/g, " "), 200))),
+      side("before", each.said_before, each.before), side("now", each.said_now, each.now),
+      open && h("div", { class: "story" }, this.course(node, each, story)));
   }
 
   course(node, chosen, { answers, before, evaluations, rounds }) {
@@ -126,39 +106,6 @@ export class Learned {
   rolloutAddress({ part, row }) {
     const given = new URLSearchParams(location.hash.slice(1));
     return "#" + new URLSearchParams({ view: "rollouts", run: given.get("run") ?? "", open: `${part}.${row}` });
-  }
-
-  /** Against the node's own past. What it would be without the swarm, one run cannot show. */
-  gains(node, edges) {
-    if (!node) { fill(this.gave, nothing("No node has finished a round yet.")); return; }
-    this.gaveCard.querySelector("h2").replaceChildren("What the swarm gave ", name(node.name));
-    const makers = edges.sort((a, b) => a.peer - b.peer); // its own first
-    const count = (peer) => makers.filter((each) => each.peer === peer).reduce((sum, each) => sum + each.rollouts, 0);
-    const peers = count(true), all = peers + count(false);
-    const columns = [
-      { title: "trained on rollouts of", get: (each) => (each.peer ? name(each.maker) : "its own") },
-      { title: "rollouts", number: true, get: (each) => whole(each.rollouts) },
-      { title: "mean reward", number: true, get: (each) => fixed(each.reward) },
-      { title: "share of the gradient", number: true, get: (each) => percent(each.gradient, 0) },
-    ];
-    const past = node.held_out !== null && ["Its answers to held-out questions went from ", h("b", {}, percent(node.held_out_first)), " right to ", h("b", {}, percent(node.held_out)),
-      node.blind !== null && ` (blind answers: ${percent(node.blind)})`, "."];
-    if (!all && !past) { fill(this.gave, nothing("It has neither been evaluated nor trained on anything yet.")); return; }
-    fill(this.gave, h("p", { class: "lead" }, past || "Not evaluated yet.", all > 0 && [" Of the ", h("b", {}, whole(all)), " rollouts it trained on, ", h("b", {}, `${whole(peers)} (${percent(peers / all, 0)})`), " were made by peers."]),
-      all ? listing("What the node trained on", makers.length > MAKERS ? `Of ${makers.length} makers, those with most rollouts.` : "", columns, makers.slice(0, MAKERS)) : nothing("It has trained on nothing yet."),
-      h("p", { class: "note" }, "This is what it took from peers, not what it would be without them. For that, run the same again with --peers 0 and compare the two."));
-  }
-
-  async overTime(id, summary, kept, story) {
-    const tasks = summary.metrics.filter((each) => each.startsWith("eval/pass@1/")).map((each) => each.slice(12));
-    const own = story?.questions.find((each) => each.key === story.chosen)?.task;
-    const task = [kept, own, tasks[0]].find((each) => tasks.includes(each));
-    this.task.element.hidden = !task;
-    if (!task) return;
-    reselect(this.taskSelect, "task", tasks.map((each) => [each, each]), task, (value) => this.choose({ task: value }));
-    const { series } = await askSpread(id, "eval/pass@1/" + task, 0, [["eval/blind/" + task, "blind"]]);
-    this.task.note.textContent = TASK_NOTE + (series.some(({ look }) => look === "base") ? " Blind: answers that ignore the question." : "");
-    drawCurves(this.task, series, { share: true, what: `held-out pass@1 on ${cut(task)}` });
   }
 }
 

@@ -4,10 +4,24 @@ import { axis, Chart, colour, distinct, legend, tooltip } from "./charts.js";
 import { drawCurves } from "./curves.js";
 import { card, fill, fixed, h, listing, name, nothing, percent, span, whole } from "./dom.js";
 import { ask } from "./net.js";
+import { Settings } from "./settings.js";
 
 const PHASES = ["generate", "score", "learn"];
 
-export class Machine {
+/** What few people ask for: where the time goes, and the settings. */
+export class Details {
+  constructor(section) {
+    const rooms = [h("div"), h("div")];
+    fill(section, rooms);
+    this.parts = [new Machine(rooms[0]), new Settings(rooms[1])];
+  }
+
+  update(context) {
+    return Promise.all(this.parts.map((part) => part.update(context)));
+  }
+}
+
+class Machine {
   constructor(section) {
     this.spent = new Chart("Seconds of a round", { note: "Means over the last 20 rounds." });
     this.course = new Chart("Seconds against rounds", { note: "Means over nodes." });

@@ -21,6 +21,20 @@ export async function ask(path, parameters = {}, signal = undefined) {
   return data;
 }
 
+/** The lines of JSON that `/api/...` sends, one after another. Raises `Refused`. */
+export async function* stream(path, parameters) {
+  const answer = await fetch("/api/" + path + "?" + new URLSearchParams(parameters), { headers: { "X-Shoal": "ask" } }).catch(() => { throw new Refused("the server does not answer"); });
+  if (!answer.ok) throw new Refused((await answer.json().catch(() => ({}))).error ?? "the server answers " + answer.status);
+  let rest = "";
+  for (const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader(); ;) {
+    const { value, done } = await reader.read();
+    const lines = (rest + (value ?? "")).split("\n");
+    rest = lines.pop();
+    for (const line of lines) yield JSON.parse(line);
+    if (done) return;
+  }
+}
+
 /** Calls `news(runs)` every other moment, and `state(text, kind)` about the connection. A hidden page does not ask. */
 export async function listen(news, state) {
   for (;;) {

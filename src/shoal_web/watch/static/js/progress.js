@@ -2,12 +2,19 @@
 
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { card, fill, fixed, fullName, h, listing, name, nothing, percent, points, select, span, whole } from "./dom.js";
-import { BASES, heldOutNote } from "./learned.js";
+import { card, fill, fixed, fullName, h, listing, name, nothing, percent, points, select, span, term, whole } from "./dom.js";
+import { learningTold } from "./figures.js";
 import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
 
+const BASES = [["eval/blind", "blind"], ["eval/shuffled", "shuffled"]];
 const SMOOTH = [["0", "as it is"], ["10", "10 rounds"], ["50", "50 rounds"], ["200", "200 rounds"]];
+
+/** What a chart of held-out pass@1 shows. */
+function heldOutNote(series) {
+  const bases = series.some(({ look }) => look === "base");
+  return bases ? "Blind: always the commonest answer of the task. Shuffled: the nodes' answers, scored against other questions. Only what lies above both needs the question." : "";
+}
 
 export class Progress {
   constructor(section, refresh) {
@@ -15,24 +22,27 @@ export class Progress {
     this.smooth = "10";
     this.metric = "entropy";
     this.node = "";
-    this.heldOut = new Chart("Held-out pass@1", { note: heldOutNote([]) });
-    this.reward = new Chart("Local reward", {
-      controls: [select("mean over", SMOOTH, this.smooth, (value) => { this.smooth = value; refresh(); })],
+    this.lead = h("p", { class: "lead wide" });
+    this.heldOut = new Chart("Right on questions it never practised", { controls: [term("held-out pass@1")], note: heldOutNote([]) });
+    this.reward = new Chart("Reward for its own answers", {
+      controls: [term("local reward"), select("mean over", SMOOTH, this.smooth, (value) => { this.smooth = value; refresh(); })],
       note: "Mean reward of a node's own completions, unfiltered.",
     });
     this.nodeSelect = h("span");
-    this.tasks = new Chart("Held-out pass@1 by task", { controls: [this.nodeSelect] });
+    this.tasks = new Chart("The same by task", { controls: [this.nodeSelect] });
     this.metricSelect = h("span");
     this.other = new Chart("Another figure", { controls: [this.metricSelect] });
     this.others = new OtherRuns();
     this.board = h("div", { class: "board" });
-    this.boardCard = card("Leaderboard", null, this.board);
+    this.boardCard = card("Nodes", null, this.board);
     this.boardCard.classList.add("wide");
-    fill(section, h("div", { class: "grid" }, this.others.element, this.heldOut.element, this.reward.element, this.boardCard, this.tasks.element, this.other.element));
+    fill(section, h("div", { class: "grid" }, this.lead, this.others.element, this.heldOut.element, this.reward.element, this.boardCard, this.tasks.element, this.other.element));
   }
 
   async update({ id, summary, runs, beside, compare }) {
     this.choices(summary);
+    this.lead.hidden = !summary.standing;
+    if (summary.standing) fill(this.lead, learningTold(summary));
     this.others.show(id, runs, beside, compare);
     const shown = [id, ...beside];
     const curve = async (metric, smooth, bases = []) => {
@@ -40,12 +50,13 @@ export class Progress {
       const all = await Promise.all(shown.map((run) => ask(`runs/${run}/curve`, { metric, by: "mean", smooth })));
       return { against: "rounds", series: all.flatMap((each, at) => each.series.map((one) => ({ ...one, name: runs.find((run) => run.id === shown[at])?.title ?? "" }))) };
     };
-    const [heldOut, reward, tasks, other, graph] = await Promise.all([
+    const [heldOut, reward, tasks, other] = await Promise.all([
       curve("eval/pass@1", 0, summary.kind === "swarm" ? [] : BASES), curve("reward/local", this.smooth),
-      ask(`runs/${id}/curve`, { metric: "eval/pass@1", by: "task", node: this.node, points: 200 }), curve(this.metric, this.smooth), ask(`runs/${id}/graph`).catch(() => ({ edges: [] })), // a leaderboard without them is as good
+      ask(`runs/${id}/curve`, { metric: "eval/pass@1", by: "task", node: this.node, points: 200 }), curve(this.metric, this.smooth),
     ]);
-    this.leaderboard(summary, graph.edges.filter((edge) => edge.peer));
+    this.leaderboard(summary);
     this.heldOut.note.textContent = heldOutNote(heldOut.series);
+    this.heldOut.note.hidden = !this.heldOut.note.textContent;
     drawCurves(this.heldOut, heldOut.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet.", against: heldOut.against });
     drawCurves(this.reward, reward.series, { what: "local reward", empty: "No round yet.", against: reward.against });
     this.tasks.element.hidden = this.other.element.hidden = summary.kind === "swarm"; // it has neither
@@ -64,8 +75,7 @@ export class Progress {
     fill(this.nodeSelect, select("of", [["", "mean of nodes"], ...nodes.map((each) => [each, each])], this.node, (value) => { this.node = value; this.refresh(); }));
   }
 
-  leaderboard(summary, edges) {
-    const given = (node) => edges.filter((edge) => edge.maker === node.name).reduce((sum, edge) => sum + (edge.gradient ?? 0), 0);
+  leaderboard(summary) {
     const change = (node) => {
       if (node.held_out === null || node.held_out === node.held_out_first) return "";
       const by = 100 * (node.held_out - node.held_out_first);
@@ -77,24 +87,20 @@ export class Progress {
     const columns = [
       { title: "node", get: (node) => h("span", { title: node.id ?? null }, ranked ? rank.get(node) + ". " : null, fullName(node.name, node.display_name)) },
       { title: "heard for", key: "heard", number: true, get: (node) => span(node.heard) },
-      { title: "held-out pass@1", number: true, get: (node) => h("span", {}, percent(node.held_out), change(node)) },
+      { title: "right, never practised", number: true, get: (node) => h("span", {}, percent(node.held_out), change(node)) },
       { title: "above blind", key: "blind", number: true, get: (node) => points(node.held_out === null ? null : node.held_out - node.blind) },
-      { title: "local reward", number: true, get: (node) => fixed(node.reward, 3) },
-      { title: "from peers", key: "outside", number: true, get: (node) => percent(node.outside, 0) },
-      { title: "to peers", key: "outside", number: true, get: (node) => percent(given(node), 0) },
-      { title: "shared", key: "shared", number: true, get: (node) => whole(node.shared) },
-      { title: "taken", number: true, get: (node) => whole(node.taken) },
+      { title: "reward", number: true, get: (node) => fixed(node.reward, 3) },
+      { title: "took", key: "given", number: true, get: (node) => whole(node.taken) },
       { title: "peers took", key: "given", number: true, get: (node) => whole(node.given) },
       { title: "round", number: true, get: (node) => whole(node.round) },
       { title: "model", key: "model", get: (node) => h("span", { class: "long" }, name(node.model ?? "–")) },
       { title: "last heard", key: "ago", number: true, get: (node) => span(node.ago) + " ago" },
     ].filter(({ key }) => !key || summary.nodes.some((node) => (node[key] ?? null) !== null));
     const blind = summary.nodes.some((node) => (node.blind ?? null) !== null) ? "Above blind: in points, over always giving the task's commonest answer. " : "";
-    const caption = ranked ? "By held-out pass@1, with its change since the first evaluation; local reward is the mean of the last 20 rounds. " + blind +
-      "From peers: their share of the node's gradient. To peers: its share of theirs, added up." :
-      "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Taken: rollouts of peers that " +
+    const caption = ranked ? "The best first, with the change since the first evaluation in points; reward is the mean of the last 10 rounds. " + blind :
+      "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Took: rollouts of peers that " +
       "the node says it trained on. Peers took: what other nodes say they took of it." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
     const none = ranked ? nothing("No node has finished a round yet.") : nothing("Nobody has said anything yet. Nodes speak after each round; start one with", `shoal join --swarm ${summary.title.replace("swarm: ", "")}`);
-    fill(this.board, summary.nodes.length ? listing("Leaderboard", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : none);
+    fill(this.board, summary.nodes.length ? listing("Nodes", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : none);
   }
 }

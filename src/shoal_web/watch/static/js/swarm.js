@@ -2,12 +2,18 @@
 
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, percent, select, span, whole } from "./dom.js";
-import { drawGraph, shapesTold } from "./graph.js";
+import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, percent, reselect, select, span, term, whole } from "./dom.js";
+import { drawGraph } from "./graph.js";
 import { ask } from "./net.js";
+
+const MAKERS = 20; // that are listed
 
 export class Swarm {
   constructor(section) {
+    this.nodeSelect = h("span");
+    this.contributions = h("div", { class: "board" });
+    this.gainsCard = card("Does the swarm help?", [this.nodeSelect], this.contributions);
+    this.gainsCard.classList.add("wide");
     this.rounds = "0";
     this.select = select("rounds", [["0", "all"], ["20", "last 20"], ["100", "last 100"], ["500", "last 500"]], this.rounds, (value) => { this.rounds = value; this.again?.(); });
     this.graph = new Chart("Who learns from whom", {
@@ -17,17 +23,15 @@ export class Swarm {
     this.shapes = h("p", { class: "note" });
     this.graph.data.before(this.shapes);
     this.refused = new Chart("Refused, by node");
-    this.alarm = h("p", { class: "alarm", hidden: true });
     this.link = h("div");
     this.peers = h("div");
     this.defence = h("div");
     this.linkCard = card("This node's link", null, this.link);
     this.peersCard = card("Peers", null, this.peers);
     this.defenceCard = card("Refusals and attacks", null, this.defence);
-    this.peersCard.classList.add("wide");
+    for (const each of [this.peersCard, this.refused.element]) each.classList.add("wide");
     this.aside = h("div", { class: "stack" }, this.linkCard, this.defenceCard);
-    fill(section, this.alarm, h("div", { class: "grid" }, this.graph.element, this.aside, this.peersCard, this.refused.element));
-    this.refused.element.classList.add("wide");
+    fill(section, h("div", { class: "grid" }, this.gainsCard, this.graph.element, this.aside, this.peersCard, this.refused.element));
   }
 
   async update(context) {
@@ -40,23 +44,42 @@ export class Swarm {
       ask(`runs/${id}/graph`, { rounds: this.rounds }), own && askSpread(id, "rollouts/refused"),
     ]);
     const edges = graph.edges.filter((edge) => edge.peer);
-    this.shapes.textContent = shapesTold(drawGraph(this.graph, edges, graph.more, summary));
-    this.showAlarm(summary);
+    this.shapes.textContent = drawGraph(this.graph, edges, graph.more, summary);
+    this.showGains(summary, graph.edges, own);
     this.showLink(summary.swarm);
-    this.showPeers(summary.swarm, edges);
+    this.showPeers(summary.swarm);
     if (!own) return;
     this.refused.element.hidden = !refused.series.length;
     drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "This run does not record refusals." });
     this.showDefence(summary);
   }
 
-  showAlarm({ swarm }) {
-    const words = [];
-    const muted = swarm?.admission.peers.filter((peer) => peer.muted > 0).length ?? 0;
-    if (muted) words.push(`${muted} peer${muted === 1 ? " is" : "s are"} muted for breaking rules.`);
-    if (swarm?.faults) words.push(`${swarm.faults} errors of shoal itself: see its log.`);
-    this.alarm.hidden = !words.length;
-    this.alarm.textContent = words.join(" ");
+  /** Contributions: from whom, how much of the gradient, and what of. */
+  showGains(summary, edges, own) {
+    const nodes = summary.nodes.map((node) => node.name);
+    this.node = nodes.includes(this.node) ? this.node : nodes[0] ?? "";
+    reselect(this.nodeSelect, "node", [...nodes].sort().map((each) => [each, each]), this.node, (value) => { this.node = value; this.again(); });
+    this.gainsCard.hidden = !own;
+    if (!own) return;
+    const made = edges.filter((each) => each.node === this.node).sort((a, b) => (b.gradient ?? 0) - (a.gradient ?? 0) || b.rollouts - a.rollouts);
+    const peers = made.filter((each) => each.peer), sum = (all, field) => all.reduce((total, each) => total + (each[field] ?? 0), 0);
+    const line = summary.nodes.find((each) => each.name === this.node);
+    if (!made.length) { fill(this.contributions, nothing(this.node ? "It has not learned from anybody yet: that takes a round or two." : "No node has finished a round yet.")); return; }
+    const known = made.some((each) => each.gradient !== null);
+    const share = known ? sum(peers, "gradient") : sum(peers, "rollouts") / sum(made, "rollouts");
+    const shown = new Map((summary.swarm?.admission.peers ?? []).map((peer) => [peer.name, peer.display_name]));
+    const columns = [
+      { title: "from", get: (each) => (each.peer ? fullName(each.maker, shown.get(each.maker)) : "its own answers") },
+      { title: "contribution", number: true, get: (each) => percent(each.gradient) },
+      { title: "rollouts", number: true, get: (each) => whole(each.rollouts) },
+      { title: "what it taught", get: (each) => (each.tasks ?? []).map((task) => cut(task, 30)).join(", ") || "–" },
+    ];
+    fill(this.contributions,
+      h("p", { class: "lead" }, peers.length ? [h("b", {}, percent(share, 0)), " of what ", name(this.node), " learned came from ", peers.length > 1 && `${whole(peers.length)} others, most of it from `, name(peers[0].maker), ". "] : [name(this.node), " has learned from its own answers alone. "],
+        line?.held_out !== null && line?.held_out !== line?.held_out_first && `It was right on ${percent(line.held_out_first)} of questions that it never practised, and is on ${percent(line.held_out)} now. `,
+        term("contribution", "learning")),
+      listing("Contributions", "", columns, made.slice(0, MAKERS)),
+      h("p", { class: "note" }, (made.length > MAKERS ? `Of ${made.length} makers, the ${MAKERS} that gave most. ` : "") + "A contribution is a share of the gradient, over all rounds. What it would be without the swarm, one run cannot tell: run the same again with --peers 0 and compare."));
   }
 
   showLink(swarm) {
@@ -73,15 +96,13 @@ export class Swarm {
     fill(this.link, h("table", {}, h("tbody", {}, facts.map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, value))))));
   }
 
-  showPeers(swarm, edges) {
+  showPeers(swarm) {
     this.peersCard.hidden = !swarm;
     if (!swarm) return;
-    const shares = new Map(edges.map(({ maker, gradient }) => [maker, gradient]));
     const columns = [
       { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, fullName(peer.name, peer.display_name)) },
       { title: "is", get: (peer) => ({ human: "a person", program: "a program" })[peer.kind] ?? "a model" },
       { title: "admitted", number: true, get: (peer) => whole(peer.admitted) },
-      { title: "gradient share", number: true, get: (peer) => (shares.has(peer.name) ? percent(shares.get(peer.name)) : "–") },
       { title: "weight", number: true, get: (peer) => fixed(peer.weight) },
       { title: "last seen", number: true, get: (peer) => span(Date.now() / 1000 - peer.last) + " ago" },
       { title: "refused", get: (peer) => (peer.muted > 0 ? `muted for ${span(peer.muted)}; ` : "") + counted(peer.refused) },
