@@ -44,7 +44,7 @@ SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "phone-rollouts": ("view=rollouts&reward=1", PHONE),
 }
 """The address of each picture, and the screen."""
-READY = {"learned": ".story .course", "rollouts": ".rollouts > li"}
+READY = {"learned": ".pair", "rollouts": ".rollouts > li"}
 """What has to be there first; elsewhere a chart."""
 
 

@@ -129,7 +129,7 @@ def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
         f"{status['admission']['admitted']} admitted" + (f", refused: {refused}" if refused else ""),
     ]
     if share is not None:
-        parts.append(f"{share:.0%} of this round's gradient came from other nodes")
+        parts.append(f"peers' contribution this round: {share:.0%} of the gradient")
     return [*parts, status["note"]] if status["note"] else parts
 
 

@@ -210,7 +210,7 @@ def _swarm(own: int, makers: Sequence[tuple[str, int, float]]) -> Iterator[str]:
         rows.append([f"*{len(rest)} others*", str(count), f"{share:.1%}"])
     total = sum(rollouts for _, rollouts, _ in makers)
     yield f"It learned from {own} rollouts of its own and {total} of {len(makers)} other node{'s' * (len(makers) > 1)}."
-    yield _table(["from", "rollouts", "share of the gradient"], rows)
+    yield _table(["from", "rollouts", "contribution (share of the gradient)"], rows)
 
 
 def _interval(share: float, questions: int) -> str:

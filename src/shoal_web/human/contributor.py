@@ -55,8 +55,10 @@ HEARD: Final = 64
 """Others' rollouts of a task that count as their success."""
 NEEDED: Final = "needed"
 """In place of a task: rather one that nodes seldom solve, since there a right answer differs most from theirs."""
-LEAST: Final = 0.05
-"""How much a task is needed that nodes always solve."""
+SOLVED: Final = 0.9
+"""Share of right answers from which a task is trivial to the nodes: others are asked, if there are any."""
+CHOICE: Final = 4
+"""Questions of a task that are drawn for one that is recommended: the longest of them, so rarely a trivial one."""
 
 
 class Contributor:
@@ -109,7 +111,7 @@ class Contributor:
                 if entry not in found:
                     self.journal.settle(entry.round, entry.slot)
             while len(found) < n:
-                found.append(self._draw(self._needed() if want == NEEDED else want))
+                found.append(self._draw(self._needed(), CHOICE) if want == NEEDED else self._draw(want))
             return found
 
     def answer(self, round: int, slot: int, texts: Sequence[str]) -> Entry:
@@ -143,19 +145,26 @@ class Contributor:
         self._stack.close()
 
     def _needed(self) -> str:
-        need = [max(LEAST, 1 - (0.5 if share is None else share)) for share in self.success().values()]
+        """A task that nodes seldom solve, rather than one that they often do; none that is trivial to them."""
+        shares = [0.5 if share is None else share for share in self.success().values()]
+        need = [1 - share if share < SOLVED or min(shares) >= SOLVED else 0 for share in shares]
         weights = [weight * needed for weight, needed in zip(self.tasks.weights, need, strict=True)]
-        return self._random.choices(self.tasks.labels, weights)[0]
+        return self._random.choices(self.tasks.labels, weights if sum(weights) else self.tasks.weights)[0]
 
-    def _draw(self, label: str) -> Entry:
-        """A new question of the task, which every node can derive from this key, the round and slot 0."""
+    def _draw(self, label: str, choice: int = 1) -> Entry:
+        """A new question of the task, which every node can derive from this key, the round and slot 0: the longest of
+        `choice` that were not asked before."""
+        found: list[tuple[int, Question]] = []
         for _ in range(TRIES):
             round = self.journal.reserve()
             question = self._question(label, round)
             # Nodes take the same text for the same question once, from whoever: another question says more.
-            if not self.journal.asked(question.hash):
+            is_new = not self.journal.asked(question.hash)
+            found = [*found, (round, question)] if is_new else found or [(round, question)]
+            if is_new and len(found) >= choice:
                 break
-        return self.journal.offer(Entry(round, 0, label, question))
+        at, chosen = max(found, key=lambda one: len(one[1].text))
+        return self.journal.offer(Entry(at, 0, label, chosen))
 
     def _question(self, label: str, round: int) -> Question:
         """The first training question of the seed that key, round and slot give (`Tasks.is_drawn`)."""

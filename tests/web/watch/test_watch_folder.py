@@ -152,7 +152,8 @@ def test_nodes_stand_by_held_out_pass(tmp_path: Path) -> None:
     assert summary["swarm"] is None
     assert [each["name"] for each in source.curve(CurveQuery(metric="eval/pass@1", by="task"))["series"]] == ["gcd"]
     assert source.graph(GraphQuery())["edges"][0] | {"reward": 0} == {
-        "maker": "ada", "node": "bob", "peer": True, "rollouts": 5, "live": 5, "reward": 0, "gradient": 0.25, "tasks": ["gcd"],
+        "maker": "ada", "node": "bob", "peer": True, "rollouts": 5, "live": 5, "reward": 0, "gradient": 0.25,
+        "tasks": ["gcd"],
     }  # fmt: skip
     assert source.graph(GraphQuery(rounds=2))["edges"][0]["rollouts"] == 2
 

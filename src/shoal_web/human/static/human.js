@@ -108,7 +108,7 @@ const skipped = (question) => stillWaits(() => ask("/api/skip", { round: questio
 
 function chooser() {
   const select = el("select", { id: "want", title: "Which questions you get" });
-  select.append(el("option", { value: "needed" }, "what nodes need"));
+  select.append(el("option", { value: "needed" }, "recommended: what nodes often get wrong"));
   const group = el("optgroup", { label: "one task" });
   for (const task of state.tasks) {
     group.append(el("option", { value: task.label }, spoken(task.label)));
