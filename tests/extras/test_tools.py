@@ -125,7 +125,7 @@ def test_its_reward_is_learned_from_as_it_is() -> None:
         identity = Tasks(verifier.config).draw(1, "key")[0].id
         pear, plum = call("price", item="pear"), call("price", item="plum")
         assert verifier.score([(identity, [(pear, "so"), (pear, plum, "so"), ("so",)])]) == [[-3.5, 7.0, 1.75]]
-        assert "no reward (None) (1 of 3 answers have no verdict)" in verifier.trouble
+        assert "no reward (None or NaN) (1 of 3 answers have no verdict)" in verifier.trouble
         assert "task 'priced' gives scores beyond 0 to 1, such as -3.5" in verifier.trouble
 
 

@@ -12,3 +12,7 @@ def ends_in_z(completions: Sequence[Sequence[dict[str, str]]], **_: Any) -> list
 
 def fails(completions: Sequence[Any], **_: Any) -> list[float]:
     raise ZeroDivisionError
+
+
+def too_few(completions: Sequence[Any], **_: Any) -> list[float]:
+    return [0.0]

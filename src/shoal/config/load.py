@@ -145,8 +145,9 @@ def _explain(error: Any, config: type[Config], settings: dict[str, Any], typed: 
         case "value_error":  # settings that do not agree: the message names them
             return f"{name}: {error['ctx']['error']}"
     given = f"{name} = {_shown(error['input'])}"
-    if typed:
-        given = f"--{name.replace('_', '-')} {printable(str(error['input']), SHOWN)}"
+    if typed:  # a flag has no place in a list
+        flag = name.rstrip("0123456789").removesuffix(".").replace("_", "-")
+        given = f"--{flag} {printable(str(error['input']), SHOWN)}"
     return f"{given}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from shoal.protocols import TaskSource
-from shoal.rewards.reward import Items, Reward, Verified
+from shoal.rewards.reward import FAILED, Items, Reward, Values, Verified
 from shoal.rollout import Answer, QuestionId
 
 
@@ -45,7 +45,9 @@ class Combined:
         all get 0. An answer on which a reward failed gets the least of its group, and 0 at most. `verified`: what the
         tasks' verifier gave, if it was asked before."""
         columns = [
-            verified if verified is not None and isinstance(entry.reward, Verified) else entry.reward.score(items)
+            verified
+            if verified is not None and isinstance(entry.reward, Verified)
+            else known(entry.reward.score(items))
             for entry in self.entries
         ]
         return [self._group([values[i] for values in columns], len(texts)) for i, (_, texts) in enumerate(items)]
@@ -57,9 +59,9 @@ class Combined:
         for entry in self.entries:
             values = [
                 value
-                for group in entry.reward.score(items)
+                for group in known(entry.reward.score(items))
                 for value in group
-                if value is not None and not math.isnan(value)
+                if value is not None and value != FAILED
             ]
             found[entry.name] = fmean(values) if values else None
         return found
@@ -79,14 +81,16 @@ class Combined:
     def _group(self, columns: Sequence[Sequence[float | None]], size: int) -> list[float]:
         """Rewards of one group of `size` answers, given the values of each entry."""
         raw = [self._sum([values[i] for values in columns]) for i in range(size)]
-        known = [value for value in raw if value is not None and not math.isnan(value)]
+        whole = [value for value in raw if value is not None and value != FAILED]
         self._silent += all(value is None for value in raw)
-        mean, least = fmean(known) if known else 0.0, min([0.0, *known])
-        return [mean if value is None else least if math.isnan(value) else value for value in raw]
+        mean, least = fmean(whole) if whole else 0.0, min([0.0, *whole])
+        return [mean if value is None else least if value == FAILED else value for value in raw]
 
     def _sum(self, values: Sequence[float | None]) -> float | None:
         """The reward of one answer: the weighted sum of the values that are known, times the gates that are. Gates
         alone multiply each other."""
+        if FAILED in values:
+            return FAILED
         pairs = [(entry, value) for entry, value in zip(self.entries, values, strict=True) if value is not None]
         summed = [value * entry.weight for entry, value in pairs if not entry.gate]
         alone = all(entry.gate for entry in self.entries)
@@ -97,6 +101,11 @@ class Combined:
             elif alone or not gate:
                 found = gate
         return found
+
+
+def known(values: Values) -> Values:
+    """`values` with None for NaN."""
+    return [[None if value is None or math.isnan(value) else value for value in group] for group in values]
 
 
 class RewardVerifier:

@@ -8,13 +8,12 @@
         [[value]] = reward.score([(question, ["42"])])
 
 It runs in its own process, guarded like the verifier's. If a call with several completions fails (by an error, a
-timeout or a crash), each completion is tried alone. Those that fail again get NaN, which is the worst, and are counted.
-A wrong number of values is an error at once, as in TRL.
+timeout or a crash), each completion is tried alone. Those that fail again get `FAILED`, the worst, and are
+counted. A wrong number of values is an error at once, as in TRL.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
@@ -25,7 +24,7 @@ from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rewards.function_worker import Call, Returned, Start
-from shoal.rewards.reward import Pair, Pointwise
+from shoal.rewards.reward import FAILED, Pair, Pointwise
 from shoal.sandbox.process import GuardedProcess
 from shoal.sandbox.verifier import MAX_TEXT
 from shoal.tasks.task import Trouble
@@ -74,7 +73,7 @@ class FunctionReward(Pointwise, AbstractContextManager["FunctionReward"]):
         self.close()
 
     def _score(self, pairs: list[Pair]) -> list[float | None]:
-        values: list[float | None] = [math.nan] * len(pairs)
+        values: list[float | None] = [FAILED] * len(pairs)
         fit = [i for i, (_, text) in enumerate(pairs) if len(text) <= MAX_TEXT]
         self.failures["too long"] += len(pairs) - len(fit)
         calls = [Call(pairs[i][0].id, pairs[i][0].prompt, pairs[i][1]) for i in fit]
@@ -90,7 +89,7 @@ class FunctionReward(Pointwise, AbstractContextManager["FunctionReward"]):
             for result in [self._returned([call]) for call in batch] if alone else [whole]:
                 if result.failure:
                     self._fail(result.failure, result.detail)
-                yield from [math.nan] if result.failure else map(self._value, result.values)
+                yield from [FAILED] if result.failure else map(self._value, result.values)
 
     def _returned(self, calls: list[Call]) -> Returned:
         timeout = self.spec.timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE)
@@ -113,7 +112,7 @@ class FunctionReward(Pointwise, AbstractContextManager["FunctionReward"]):
         """As it is; None where the function does not apply, as in TRL."""
         if value is not None and abs(value) > LARGEST:
             self._fail("infinite", f"it returned {value}")
-            return math.nan
+            return FAILED
         return value
 
     def _fail(self, reason: str, detail: str) -> None:

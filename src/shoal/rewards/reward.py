@@ -5,10 +5,11 @@
             return [1 / (1 + len(text)) for question, text in pairs]
 
 A reward sees questions as this node made them, and the texts of answers, which strangers may have written. It returns
-values of any size, as in TRL: only their differences count. None: it does not apply. NaN: it failed because of what the
-answer contains, which is the worst; with None, an answer that breaks a reward would escape it.
+values of any size, as in TRL: only their differences count. None or NaN: it does not apply. `FAILED`: it failed because
+of what the answer contains, which is the worst; with None, an answer that breaks a reward would escape it.
 """
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ Pair = tuple[Question, str]
 Values = list[list[float | None]]
 """A reward, or None, for each answer to each question."""
 
+FAILED = -math.inf
+"""The value of an answer on which a reward failed."""
 CACHED = 65_536
 """Values that are remembered: several nodes of one process score the same shared rollouts."""
 
@@ -38,7 +41,7 @@ class Reward(Protocol):
         ...
 
     def score(self, items: Items) -> Values:
-        """For each answer a reward, None or NaN, in the order given."""
+        """For each answer a reward, None or `FAILED`, in the order given."""
         ...
 
     def close(self) -> None:

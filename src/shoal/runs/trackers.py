@@ -7,11 +7,13 @@ with started(config, folder, names, group="") as trackers:
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from shoal.config.own_code import find
 from shoal.config.settings import Config
+from shoal.errors import UserError
 from shoal.node import RoundResult
 
 LIMIT: Final = 60.0
@@ -47,9 +49,22 @@ MakeTracker = Callable[[str, Config, Path, Sequence[str], str], Tracker]
 """Takes its name, the settings, the run's folder, the names of its nodes, and the swarm that its node joined."""
 
 
+@runtime_checkable
+class Needs(Protocol):
+    """A maker of trackers that names the package that it imports."""
+
+    needs: str
+
+
 def makers_of(config: Config) -> dict[str, MakeTracker]:
-    """What makes the trackers of a run, by their names. Raises `UserError` for one that there is not."""
-    return {name: find(name, "tracker", {}, "shoal.trackers") for name in config.report_to}
+    """What makes the trackers of a run, by their names. Raises `UserError` for one that there is not, or whose package
+    is not installed."""
+    makers: dict[str, MakeTracker] = {}
+    for name in config.report_to:
+        makers[name] = make = find(name, "tracker", {}, "shoal.trackers")
+        if isinstance(make, Needs) and make.needs and find_spec(make.needs) is None:
+            raise UserError(f"--report-to {name}: it is not installed: pip install {make.needs}")
+    return makers
 
 
 @contextmanager

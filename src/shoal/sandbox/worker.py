@@ -28,6 +28,8 @@ from shoal.tasks.draw import InvalidRollout, Tasks, UnknownQuestion, validate
 from shoal.tasks.environments.task import EnvironmentTask, play
 from shoal.tasks.task import Failed, NoVerdict
 
+NO_REWARD = "no reward (None or NaN)"
+
 
 def prepare(start: bytes) -> Handler:
     """A handler of requests about the tasks that `start` configures."""
@@ -122,8 +124,8 @@ def conversed(task: EnvironmentTask, question: QuestionId, turns: tuple[str, ...
         with guard.armed():
             observations, ended = play(conversation, turns)
             value = conversation.score() if scored else 0.0
-        detail = "no reward (None)" if value is None else ""
-        return Result(None if value is None else finite(value), "", detail, observations, ended)
+        score = finite(value)
+        return Result(score, "", NO_REWARD if score is None else "", observations, ended)
     except guard.Refused as refusal:
         return Result(None, "refused", in_brief(refusal))
     except Failed as failed:
@@ -137,7 +139,8 @@ def guarded(call: Callable[[], float], own_code: bool = False) -> Result:
     try:
         with guard.armed():
             value = call()
-        return Result(finite(value))
+        score = finite(value)
+        return Result(score, *(("undecided", NO_REWARD) if score is None else ()))
     except guard.Refused as refusal:
         return Result(failure="refused", detail=in_brief(refusal))
     except Failed as failed:
@@ -146,9 +149,11 @@ def guarded(call: Callable[[], float], own_code: bool = False) -> Result:
         return Result(failure="error", detail=in_brief(error) if own_code else "")
 
 
-def finite(value: float) -> float:
-    """A score as a number. Raises `ValueError` for NaN and infinity."""
-    if not math.isfinite(value := float(value)):
+def finite(value: float | None) -> float | None:
+    """A score as a number; None for None and for NaN, as in reward functions. Raises `ValueError` for infinity."""
+    if value is None or math.isnan(value := float(value)):
+        return None
+    if math.isinf(value):
         raise ValueError(f"its score is {value}")
     return value
 

@@ -20,7 +20,7 @@ from shoal.policy.decoders.own import length_batches
 from shoal.policy.device import Placement
 from shoal.policy.loading import source_of
 from shoal.policy.plain import PlainText
-from shoal.rewards.reward import Pair, Pointwise
+from shoal.rewards.reward import FAILED, Pair, Pointwise
 from shoal.rollout import Question
 from shoal_extras.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
 
@@ -84,7 +84,9 @@ class ModelReward(Pointwise):
         if self.scale == "sigmoid":
             logits_L = logits_L.sigmoid() if len(logits_L) == 1 else logits_L.softmax(0)
         value = float(logits_L[self.label])
-        self.failures["nan"] += math.isnan(value)
+        if math.isnan(value):
+            self.failures["nan"] += 1
+            return FAILED
         return value
 
     def _ids(self, question: Question, text: str) -> tuple[list[int], list[int] | None]:

@@ -14,6 +14,8 @@ PROJECT: Final = "shoal"
 class Trackio(Tracker):
     """Rollouts are traces. A run is known by its name."""
 
+    needs = "trackio"
+
     def begin(self, start: Start, id: str, new: bool) -> str:
         import trackio
 
@@ -43,6 +45,8 @@ class Trackio(Tracker):
 
 class Wandb(Tracker):
     """Rollouts are a table. Charts have the round as their x-axis, as W&B's own steps cannot go back."""
+
+    needs = "wandb"
 
     def begin(self, start: Start, id: str, new: bool) -> str:
         import wandb
@@ -74,6 +78,8 @@ class Wandb(Tracker):
 
 class TensorBoard(Tracker):
     """Rollouts are texts. TensorBoard reads texts as Markdown; an indented block is shown as it is."""
+
+    needs = "tensorboard"
 
     def begin(self, start: Start, id: str, new: bool) -> str:
         from torch.utils.tensorboard import SummaryWriter

@@ -30,6 +30,9 @@ class Tracker:
     """A subclass has `begin`, `log` and perhaps `finish`, which are called in the tracker's thread. The end of the
     process does not wait for that."""
 
+    needs = ""
+    """The package that it imports, so that a run says at once that it is missing."""
+
     def __init__(self, name: str, config: Config, folder: Path, nodes: Sequence[str] = (), group: str = "") -> None:
         """`name`: as `--report-to` has it. `folder`: of the run. `group`: the swarm that its node joined."""
         self.name = name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,9 +29,14 @@ ROWS: Final = 65_536
 """Rows of the data set. It is read again from the beginning when it ends."""
 FOLDER: Final = "shoal"
 """In a checkpoint of the trainer: the state of the node."""
-NEVER_ASKED = (
-    "this trainer does not call rollout_func, so it cannot join a swarm: shoal needs trl.GRPOTrainer as TRL has it "
-    "(not unsloth's, not AsyncGRPO)"
+NEVER_ASKED = "this trainer does not call rollout_func, so it cannot join a swarm: shoal needs trl.GRPOTrainer"
+ASYNC = (
+    "AsyncGRPOTrainer cannot join a swarm: a vLLM server answers for it, and it has no rollout_func by which peers' "
+    "answers could come. Take trl.GRPOTrainer"
+)
+UNSLOTH = (
+    "unsloth cannot join a swarm: it replaces GRPOTrainer's code and the layers that shoal's decoder reads. Do not "
+    "import it, and take trl.GRPOTrainer (LoRA by peft_config)"
 )
 
 
@@ -51,6 +57,7 @@ class TRLNode:
         Raises `UserError` for settings that cannot be used.
         """
         refuse_import()
+        _refuse_unsloth()
         self.config = node_config(settings, network=within is None)
         self._place, self._name = within.join(name) if within else None, name
         self._opened: Opened | None = None
@@ -64,7 +71,7 @@ class TRLNode:
         """What to give to GRPOTrainer as keyword arguments, beside the model and `args`."""
         return {
             "train_dataset": self.dataset,
-            "reward_funcs": [self.own_and_foreign],
+            "reward_funcs": [self.own_and_peers],
             "rollout_func": self.rollout_func,
             "callbacks": [SwarmCallback(self)],
         }
@@ -93,7 +100,7 @@ class TRLNode:
         mine = rows(batch, opened.policy)[rank * len(prompts) : (rank + 1) * len(prompts)]
         return {"logprobs": None, **{column: [row[column] for row in mine] for column in mine[0]}}
 
-    def own_and_foreign(
+    def own_and_peers(
         self,
         completions: Sequence[Any],
         log_extra: Callable[[str, list[Any]], None],
@@ -136,15 +143,19 @@ class TRLNode:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
+            if opened.ranks.is_zero and opened.gave:
+                print(opened.gave)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+        if isinstance(error, TypeError) and "AsyncGRPOTrainer" in str(error) and "rollout_func" in str(error):
+            raise UserError(ASYNC) from error
 
     def _open(self, trainer: Any) -> Opened:
-        check_trainer(trainer, self.own_and_foreign)
+        check_trainer(trainer, self.own_and_peers)
         opened = Opened(self.config, trainer, self._place, self._name, self._round)
         self._opened = opened
         atexit.register(self.close)  # also after an error or Ctrl-C
@@ -158,6 +169,12 @@ class TRLNode:
         return opened
 
 
+def _refuse_unsloth() -> None:
+    """Raises `UserError` if unsloth was imported: it has replaced parts of TRL and transformers then."""
+    if "unsloth" in sys.modules:
+        raise UserError(UNSLOTH)
+
+
 class SwarmCallback(TrainerCallback):
     """Tells a node of the trainer's steps. Raises `UserError` for a trainer without an end or without the hooks."""
 
@@ -169,6 +186,7 @@ class SwarmCallback(TrainerCallback):
     ) -> None:
         if args.max_steps <= 0:
             raise UserError("a swarm's questions never end: say how long to train with GRPOConfig(max_steps=...)")
+        _refuse_unsloth()
         self.node.begin(_checkpoint(args, state) if state.global_step else None, state.global_step)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

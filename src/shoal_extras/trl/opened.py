@@ -2,9 +2,11 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from shoal.config.settings import Config
@@ -25,6 +27,7 @@ from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.tasks import Tasks
+from shoal.untrusted import printable
 from shoal_extras.trl.checks import check_stop
 from shoal_extras.trl.learner import TrainerLearner, WholeGroups
 from shoal_extras.trl.policy import TrainerPolicy
@@ -38,6 +41,8 @@ LOGGED = (
     *("rollouts/refused", "gradient/peers", "seconds/generate", "seconds/score"),
 )
 """Figures of a round that TRL logs, with shoal's names."""
+NAMED = 8
+"""Peers that the last line names."""
 MOST_SLOTS = 64
 """Questions of a round that other nodes take."""
 TRIES = 64
@@ -62,6 +67,9 @@ class Opened:
         self.config = _completed(config, trainer)
         self.metrics: dict[str, float] = {}
         """What TRL logs of the last round."""
+        self._groups: Counter[str] = Counter()
+        self._shares: list[float] = []
+        """Groups trained on by their makers, and peers' share of the gradient of each batch that had one."""
         self._membership: SwarmConnection | None = None
         self._said: dict[str, bool] = {}
         """Causes of warnings, and whether each holds now."""
@@ -132,8 +140,10 @@ class Opened:
         node.local, node.I, node.J = local, groups - peers, peers
         result = node.learn()
         batch = result.batch + self._answer(groups - len(result.batch))
+        self._groups.update(scored.rollout.node for scored in batch)
         row = round_metrics(node, result)
         self.metrics = {name: row[name] for name in LOGGED if row.get(name) is not None}
+        self._shares += [self.metrics["gradient/peers"]] if "gradient/peers" in self.metrics else []
         self._failing.check(self.ranks, self._verifier.trouble)
         self._say("scoring", self._verifier.trouble)
         if self._membership:
@@ -141,6 +151,23 @@ class Opened:
             self._membership.need(live_in_pool(node), self.config.round.peers)
             self._say_if_alone(self._membership.status())
         return batch
+
+    @property
+    def gave(self) -> str:
+        """What the peers gave, in a line; empty before the first batch.
+
+        shoal: trained on 400 groups of answers, 160 of peers (40%): bob 120, eve 40; 53% of the gradient."""
+        whole = self._groups.total()
+        peers = Counter({printable(name, 40): n for name, n in self._groups.items() if name != self.node.name})
+        if not whole:
+            return ""
+        said = f"shoal: trained on {whole} groups of answers, "
+        if not peers:
+            return f"{said}all its own: no peer's came"
+        named = ", ".join(f"{name} {count}" for name, count in peers.most_common(NAMED))
+        more = f" and {len(peers) - NAMED} more" if len(peers) > NAMED else ""
+        share = f"; {fmean(self._shares):.0%} of the gradient" if self._shares else ""
+        return f"{said}{peers.total()} of peers ({peers.total() / whole:.0%}): {named}{more}{share}"
 
     def _answer(self, n: int) -> list[Scored]:
         """Own rollouts of `n` questions, scored and shared."""

@@ -1,6 +1,5 @@
 """What `shoal validate` finds of tasks and of reward functions."""
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +12,7 @@ from shoal.answers import SCORES, kind_of
 from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rewards import FunctionReward
+from shoal.rewards.reward import FAILED
 from shoal.rollout import Question, seed_of
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Task, Tasks
@@ -254,7 +254,7 @@ def _try_forms(
 
 
 def _known(values: Iterable[float | None]) -> Iterable[float]:
-    return (value for value in values if value is not None and not math.isnan(value))
+    return (value for value in values if value is not None and value != FAILED)
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -213,11 +213,17 @@ def test_a_module_may_be_imported_late(echo: Verifier, identity: QuestionId) -> 
 
 
 def test_scores_are_one_or_zero_unless_partial_credit_is_asked_for(identity: QuestionId) -> None:
-    texts = ["0", "7", "beyond 2.5", "beyond -3", "nan"]
+    texts = ["0", "7", "beyond 2.5", "beyond -3", "beyond inf"]
     with Verifier(ECHO) as verifier:
         assert verifier.score([(identity, texts)]) == [[1.0, 0.0, 1.0, 0.0, 0.0]]
     with Verifier(ECHO.model_copy(update={"partial_credit": True})) as verifier:
         assert verifier.score([(identity, texts)]) == [[1.0, 0.25, 2.5, -3.0, 0.0]]
+
+
+def test_a_score_that_is_nan_is_none_as_in_reward_functions(identity: QuestionId) -> None:
+    with Verifier(ECHO) as verifier:
+        assert verifier.score([(identity, ["0", "7", "nan"])]) == [[1.0, 0.0, 0.5]]
+        assert "no reward (None or NaN) (1 of 3 answers have no verdict)" in verifier.trouble
 
 
 @pytest.mark.parametrize(("credit", "said"), [(True, "they are learned from as they are"), (False, "all else gets 0")])

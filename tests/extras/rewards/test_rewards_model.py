@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from shoal.errors import UserError
+from shoal.rewards.reward import FAILED
 from shoal_extras.rewards.model import ModelReward
 
 QUESTION = make_question("2 + 2 =")
@@ -102,7 +103,7 @@ def test_nan_is_the_worst_and_counted(tmp_path: Path, monkeypatch: pytest.Monkey
     reward = ModelReward(str(save(tmp_path)), CPU)
     with torch.no_grad():
         reward.model.score.weight.fill_(math.nan)
-    assert math.isnan(reward.score([(QUESTION, ["4"])])[0][0] or 0)
+    assert reward.score([(QUESTION, ["4"])]) == [[FAILED]]
     assert reward.failures == {"nan": 1}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,7 +53,7 @@ def makers(rows: Rows) -> list[str]:
     return [group.pop() for group in groups]
 
 
-def test_own_and_foreign_rollouts(tmp_path: Path) -> None:
+def test_own_and_peers_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Foreign groups are in the batch, own ones are shared, and the logs keep their rewards apart."""
     swarm = MemorySwarm()
     bob = Peer(swarm)
@@ -62,6 +63,8 @@ def test_own_and_foreign_rollouts(tmp_path: Path) -> None:
         trainer.train()
     assert [makers(rows) for rows in seen] == [["ada", "ada", "bob", "bob"]] * 2
     assert all(len(batch) == 16 for rows in seen for batch in rows.values() if batch)
+    said = capsys.readouterr().out
+    assert "shoal: trained on 8 groups of answers, 4 of peers (50%): bob 4; " in said
     shared = bob.place.receive()
     assert [(one.node, len(one.completions)) for one in shared] == [("ada", G)] * 4
     assert len({one.question for one in shared}) == 4
@@ -275,6 +278,23 @@ def test_others_replace_own_rollouts_without_a_gradient(tmp_path: Path) -> None:
         assert len(makers(rows)) == 4
         assert len(own) <= 3
         assert all(len(set(group)) > 1 for group in own) or len(own) == 3
+
+
+def test_trainers_that_cannot_join_are_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trl.experimental.async_grpo import AsyncGRPOTrainer
+
+    with pytest.raises(UserError, match="a vLLM server answers for it"), TRLNode(MemorySwarm(), task=LETTERS) as node:
+        AsyncGRPOTrainer("a/model", **node.hooks)
+    monkeypatch.setitem(sys.modules, "unsloth", sys)
+    with pytest.raises(UserError, match="unsloth cannot join"):
+        TRLNode(MemorySwarm(), task=LETTERS)
+
+
+def test_a_wrong_number_of_values_is_an_error_at_once(tmp_path: Path) -> None:
+    with TRLNode(MemorySwarm(), task=LETTERS, reward="short_rewards:too_few") as node:
+        trainer = make_trainer(node, tmp_path)
+        with pytest.raises(UserError, match=r"returned 1 values for .* it must return one for each"):
+            trainer.train()
 
 
 UNREAD = {

@@ -73,11 +73,11 @@ def test_answers_are_scored_by_the_sum_of_rewards_within_the_guard(taskset: Writ
     tasks = Tasks(settings)
     question = tasks.first(tasks.labels[0], 7)
     right = tasks.tasks[0].answer(question.id)  # type: ignore[attr-defined]
-    said = [right, f" {right}\n", "99", "nothing", "nan", "much", "minus", "raise", "open", "endless", f"{right}."]
+    said = [right, f" {right}\n", "99", "nothing", "much", "minus", "raise", "open", "endless", f"{right}."]
     with Verifier(within(0.5, settings)) as verifier:
-        assert verifier.score([(question.id, said)]) == [[1, 1, 0.1, 0, 0, 9e8, -4.5, 0, 0, 0, 0]]
-        assert verifier.failures == {"error": 2, "refused": 1, "timeout": 1}
-        assert "its score is nan (4 of 11" in verifier.trouble
+        assert verifier.score([(question.id, said)]) == [[1, 1, 0.1, 0, 9e8, -4.5, 0, 0, 0, 0]]
+        assert verifier.failures == {"error": 1, "refused": 1, "timeout": 1}
+        assert "(3 of 10 answers failed)" in verifier.trouble
         assert "beyond 0 to 1, such as 9e+08" in verifier.trouble
     with Verifier(settings.model_copy(update={"partial_credit": False})) as verifier:
         assert verifier.score([(question.id, [right, "99"])]) == [[1, 0]]
