@@ -35,8 +35,11 @@ def choice(text: str, options: Collection[str] | Mapping[str, str]) -> str:
     texts = options if isinstance(options, Mapping) else {}
     patterns = _patterns(tuple(sorted({label.upper() for label in options})))
     said = patterns.other.sub("", patterns.listed.sub("\n", _plain(where.text))).strip()
-    alone = _alone(said, where.how == "whole", patterns, texts)
-    return _stated(said, patterns, texts) if alone is None else alone
+    for one in dict.fromkeys((_CHANGED.split(said)[-1].strip(), said)):
+        alone = _alone(one, where.how == "whole", patterns, texts)
+        if found := _stated(one, patterns, texts) if alone is None else alone:
+            return found
+    return ""
 
 
 _OPTION = re.compile(r"^[ \t]{0,8}[(\[]?([A-Za-z]|\d{1,2})[).:\]][ \t]+(\S.{0,400})$", re.MULTILINE)
@@ -62,6 +65,10 @@ def _plain(text: str) -> str:
     return _MARKS.sub(lambda mark: " " if mark[0].startswith("\\") else "", text.translate(_WIDE)).strip()
 
 
+_CHANGED = re.compile(r"\b(?:wait|hmm|actually|correction)\b[,.:!… ]{0,4}(?=\S)", re.IGNORECASE)
+"""The writer changes his mind."""
+_WRONG = re.compile(r"[^.;!?\n]{1,200}\b(?:incorrect|wrong|false)\b[^.;!?\n]{0,200}[.;!?]?", re.IGNORECASE)
+"""A sentence that says what is wrong."""
 _NOT = re.compile(r"\b(?:not|nicht|never)\b|n['’]t\b")
 
 
@@ -91,7 +98,7 @@ class _Patterns:
         """A second label behind one."""
         chosen = (
             r"\b(?:i|we)(?:\s(?:would|will)|['’](?:d|ll))?\s(?:choose|pick|select|go\s(?:with|for)|say|vote\sfor|take)"
-            r"|(?:^|[.!?]\s)(?:choose|pick|select|definitely|probably|richtig\sist)"
+            r"|\bi(?:['’]m|\sam)\sgoing\s(?:with|for)|(?:^|[.!?]\s)(?:choose|pick|select|definitely|probably|richtig\sist)"
             r"|\b(?:it|this|that)(?:\sis|['’]s|\s(?:must|should|would)\sbe)"
             rf"|(?:{named})(?:\scorrect[ae])?(?:\s(?:is|ist|est|es|must\sbe|should\sbe|would\sbe)|\s{{0,2}}[:=])"
             r"|选项[是为]|选择?"
@@ -129,7 +136,7 @@ def _alone(said: str, whole: bool, patterns: _Patterns, texts: Mapping[str, str]
     said = re.sub(r"^(?:[-•→⇒]|=>)\s{1,4}|^#", "", said)
     if found := patterns.label.fullmatch(bare(said)) or patterns.label.fullmatch(said):
         return _letter(found)
-    if by_text := _by_text(said, texts):
+    if by_text := _by_text(said, texts) or (whole and _by_text(said.rpartition("=")[2], texts)):
         return by_text
     found = patterns.front.match(said) or (None if whole else patterns.strong.match(said))
     if found is None:
@@ -157,7 +164,7 @@ def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
     last_line = said.rpartition(NEW_LINE)[2]
     if _OPTION.match(last_line) and len(options_in(said)) > 1:  # the options as they were asked
         return ""
-    line = re.sub(r"[.,;:!?()]", "", f" {_folded(last_line)} ")
+    line = re.sub(r"[.,;:!?()]", "", f" {_folded(_WRONG.sub('', last_line))} ")
     places = {label: line.find(f" {_folded(text)} ") for label, text in texts.items() if text}
     named = {label for label, start in places.items() if start >= 0 and not _NOT.search(line[:start])}
     return named.pop() if len(named) == 1 else ""

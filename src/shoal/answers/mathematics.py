@@ -61,8 +61,9 @@ def _formula(text: str) -> str:
     """A formula in LaTeX without what is around it; brackets stay, as they make intervals and points."""
     text = _REPEATING.sub(_fraction, text.translate(_SIGNS).replace(r"\varnothing", r"\emptyset"))
     text = _CASES.sub(lambda cases: cases[1].replace("\\\\", ", ").replace("&", ""), _LENGTH.sub("", text))
+    text = re.sub(r"\\mathrm\{([a-z])\}", r"\1", text)
     text = re.sub(r"√\s?\(?([\w.]+)\)?", r"\\sqrt{\1}", text)
-    return bare(re.sub(r"(?<![\\\w])(sin|cos|tan|log|ln|exp|pi)\b", r"\\\1", text), brackets=False)
+    return bare(re.sub(r"(?<![\\a-zA-Z])(sin|cos|tan|log|ln|exp|pi)\b", r"\\\1", text), brackets=False)
 
 
 _LATEX: Final = r"- ^{\circ} \pi \infty \times \cdot ^2 ^3 \le \ge \cup \cap \pm \emptyset"

@@ -91,7 +91,7 @@ def plain(text: str) -> str:
             text.replace("{,}", ",").replace("\\!", "").replace("\\%", "%").replace("\\$", "$").replace("\\cdot", "*")
         )
         text = text.replace("\\times", "*").replace("\\left", "").replace("\\right", "")
-        text = re.sub(r"\\[,;: ]|~", "\u2009", text)
+        text = re.sub(r"\\[,;: ]|~", "\u2009", re.sub(r"~~[^~\n]{1,80}~~", "", text))
         for _ in range(2):
             text = _TEXT.sub(r" \1 ", text)
         text = _FRACTION.sub(lambda found: f" {found[1] or found[2]}/{found[3] or found[4]} ", text)
@@ -141,7 +141,7 @@ def _token(group: str, point: str) -> re.Pattern[str]:
         (?:
             \s?(?P<percent>%|(?i:percent\b|per\scent\b|pct\b))
           | \s(?P<scale>(?i:{"|".join(word for word in _SCALES if len(word) > 2)}))s?\b
-          | (?(currency)\s?(?P<letter>[kKmMbB]|bn)\b|(?!))
+          | \s?(?P<letter>[kKmMbB]|bn)(?(currency)\b|(?=\s(?:dollars|euros|USD|EUR)\b))
         )?
         """,
         re.VERBOSE,
@@ -196,7 +196,7 @@ def _value(token: re.Match[str], comma: bool) -> Number | None:
         value = value + Fraction(int(token["over"]), under) if under else None
     if value is None:
         return None
-    grouped = re.search(r"\d[,.' \u2009]\d{3}", token["number"]) is not None
+    grouped = re.search(rf"\d[{'.' if comma else ','}' \u2009]\d{{3}}", token["number"]) is not None
     signs = [sign for sign in (token["before"], token["after"]) if sign and sign != "+"]
     bracketed = token["bracket"] and token["closed"] and not signs
     accounting = token["inner"] or (bracketed and (token["currency"] or grouped))
@@ -222,8 +222,8 @@ def _simple(text: str, comma: bool) -> Fraction | None:
 
 
 _PREPOSITION = re.compile(
-    r"\b(?:after|for|from|of|by|in|with|when|because|since|at|per|to|than|every|each|if|before|during|on|over|between|"
-    r"not|step|day|part|question|line|example|row|chapter)\s+(?:[a-z]+\s+){0,2}[-+$€£(]{0,3}$",
+    r"(?<!total )(?<!sum )(?<!profit )\b(?:after|for|from|of|by|in|with|when|because|since|at|per|to|than|every|each|"
+    r"if|before|during|on|over|between|not|step|day|part|question|line|example|row|chapter)\s+(?:[a-z]+\s+){0,2}[-+$€£(]{0,3}$",
     re.IGNORECASE,
 )
 _JOINED = re.compile(
@@ -235,10 +235,27 @@ _CONCLUSION = re.compile(
     re.IGNORECASE,
 )
 _REASON = re.compile(r"\b(?:because|since|when|if|where|given)\b|,\s(?:as|for|denn|weil|da|car)\b", re.IGNORECASE)
-_EXPLAINED = re.compile(r"\n\W{0,9}(?:explanation|reasoning|proof|check|verification|erklärung|note)\b", re.IGNORECASE)
+_EXPLAINED = re.compile(
+    r"\n\W{0,9}(?:explanation|reasoning|proof|check|verification|erklärung|note|let\sme\sknow|i\shope|feel\sfree)\b",
+    re.IGNORECASE,
+)
 _NOT = re.compile(r"(?:(?:\b(?:not|cannot|nicht)|n['’]t)(?:\s(?:be|equal))?|≠|\\neq?)\s{0,3}[$€£]?$", re.IGNORECASE)
 _NOTED = re.compile(r"(?<=\w) \((?:[^()]{0,80}[=+*]|(?i:rounded|approx))[^()]{0,80}\)")
 """A computation in brackets."""
+_COMPARED = re.compile(
+    r"(?:\b(?:(?:more|less|greater|fewer|higher|lower|larger|smaller)\sthan|at\s(?:least|most))\s?|[≤≥]\s?|\\[gl]eq?\s?"
+    r"|(?<=\w\s)[<>]=?\s?|(?<![</\w])[a-z][<>]=?\s?)[$€£]?$",
+    re.IGNORECASE,
+)
+_OPEN = re.compile(r"\+(?!\s?[\d($€£])|\s(?:or|and)\s(?:more|less|fewer|above|below)\b")
+"""Before and behind a number that is a bound and no answer."""
+_REMARK = re.compile(
+    r"(?<=[\d%°²³])((?:\s?°?[^\W\d_][\w.²³]{0,15}){0,2}) "
+    r"\((?!\s?(?:or|maybe|perhaps|oder|ou|and|und)\b)(?=[^()]{0,80}[a-zA-Z=])[^()?]{0,80}\)"
+)
+"""A remark in brackets behind a number and its unit: another unit, a year."""
+_TIME = re.compile(r"(?<![\d:])\d{1,2}:\d{2}(?![\d:])")
+_STEP = re.compile(r"^\W{0,6}step\s\d{1,3}\s?[:.)]", re.IGNORECASE | re.MULTILINE)
 _BOTH = re.compile(r"(?:±|\\pm\b|\+/-)\s?[$€£]?\d")
 _ONES: Final = "one two three four five six seven eight nine"
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
@@ -252,7 +269,9 @@ _SMALL: Final = rf"(?:(?:{_TENS})(?:[ -](?:{_ONES}))?|{_TEENS}|{_ONES}|zero)".re
 _SPELLED = re.compile(rf"\b{_SMALL}(?:[ -]hundred(?:(?: and)? {_SMALL})?)?\b", re.IGNORECASE)
 _VERB = re.compile(r"\b(?:is|are|was|were|be|has|have|gets|gives|costs|needs|pays)\b", re.IGNORECASE)
 _EQUALS = re.compile(r"[=≈]|\b(?:equals|is\s+equal\s+to)\b", re.IGNORECASE)
-_SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=\D)|(?<=[!?。])")
+_SENTENCE = re.compile(  # or another computation
+    r"(?<=[.!?。])\s+(?=\D)|(?<=[!?。])|[;,]\s(?=[$€£(]{0,2}\d[\d.,]{0,20}\s?[-+*/x][^;=]{0,60}=)"
+)
 
 
 def number(text: str, comma: bool = False) -> Number | None:
@@ -263,14 +282,23 @@ def number(text: str, comma: bool = False) -> Number | None:
         said = _SPELLED.sub(_digits, said)  # a lone "one" may mean anybody
     if re.search(r"\d", before := _EXPLAINED.split(said, maxsplit=1)[0]):
         said = before
+    said = _STEP.sub("", said)
     for line in reversed(said.splitlines()):
         if re.search(r"\d", line):
             for sentence in reversed(_SENTENCE.split(line)):
-                last = _NOTED.sub(" ", _end(sentence))
-                found = [one for one in numbers_in(last, comma) if not _NOT.search(last[: one.start])]
+                last = _REMARK.sub(r"\1 ", _NOTED.sub(" ", _end(sentence)))
+                if re.search(r"\d", rest := _TIME.sub(" ", last)):
+                    last = rest
+                found = [one for one in numbers_in(last, comma) if not _denied(last, one)]
                 if found:
                     return None if _BOTH.search(last) else _chosen(last, found)
     return None
+
+
+def _denied(text: str, one: Found) -> bool:
+    """Whether a number is what the answer is not, or a bound: not 5, more than 5, 5 or less."""
+    before = text[max(0, one.start - 40) : one.start]
+    return any((_NOT.search(before), _COMPARED.search(before), _OPEN.match(text, one.end)))
 
 
 def _digits(found: re.Match[str]) -> str:

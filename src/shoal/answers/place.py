@@ -7,6 +7,7 @@ The order is the same for every kind of answer: tags, boxes, `####`, a statement
 of it. Of several marks the last one counts that is not empty. What stands inside `<think>` is not an answer.
 """
 
+import html
 import re
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -43,6 +44,10 @@ _SHORT = re.compile(
 """A sentence of a number and its unit."""
 _NEXT = re.compile(r"\n\s{0,4}[#*]{0,4}\s?(?:question|problem|exercise|q)\b[ \t#\d]{0,6}\*{0,2}[:：]", re.IGNORECASE)
 """A question behind the answer, and what a model says to it."""
+_END = re.compile(
+    r"<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text|end)\|>|</s>\s{0,9}$|<(?:eos|end_of_turn)>|<｜end▁of▁sentence｜>"
+)
+_ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-zA-Z]{2,8});")
 _AND = re.compile(r"[\s$.)\]\\]{0,9}(?:[,;&]|\b(?:and|or|und|oder|et|ou)\b){1,2}[\s$(\[\\]{0,9}")
 """Between the parts of one answer."""
 _PAIRS = [(mark, mark) for mark in ("**", "__", "```", "$$", "*", "_", "`", '"', "'", "$")]
@@ -67,7 +72,7 @@ class Place(NamedTuple):
 
 def place(text: str) -> Place | None:
     """Where the answer stands; None if nothing is answered: the text is empty, or nothing but thoughts."""
-    said = clipped(spoken(text)).strip()
+    said = _as_shown(clipped(spoken(text))).strip()
     if not said:
         return None
     first = _NEXT.split(said, maxsplit=1)[0]
@@ -79,6 +84,14 @@ def place(text: str) -> Place | None:
         if part is not said and len(part.split()) == 1 and re.fullmatch(r"\S*\d\S*|\W*\w\W*", part.strip()):
             return Place(part.strip(), "whole")
     return Place(said, "whole")
+
+
+def _as_shown(text: str) -> str:
+    """The text up to the mark of its end, with the characters that HTML names."""
+    if "&" in text or "<" in text:
+        text = _ENTITY.sub(lambda found: html.unescape(found[0]), _END.split(text, maxsplit=1)[0])
+        text = text.replace("<sup>", "^").replace("</sup>", "")
+    return text
 
 
 def spoken(text: str) -> str:

@@ -17,7 +17,7 @@ from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
 """The core's own kinds."""
-SCORES_VERSION: Final = 4
+SCORES_VERSION: Final = 5
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
 
 
@@ -100,5 +100,8 @@ def _texts(said: str) -> list[str]:
 def _same_text(kind: str, said: str, right: str) -> bool:
     one, other = (canonical(text.replace("’", "'")) for text in (said, right))
     if kind == "text":
-        one, other = (re.sub(r"^(?:the|an?)\s(?=\S)", "", bare(text).casefold()) for text in (one, other))
+        one, other = (
+            re.sub(r"^(?:the|an?)\s(?=\S)", "", re.sub(r"\s?,\s?", ", ", bare(text).casefold()))
+            for text in (one, other)
+        )
     return one == other or bare(one) == bare(other) != ""

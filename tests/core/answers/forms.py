@@ -23,10 +23,35 @@ OPTIONS: Final[dict[str, dict[str, str]]] = {
     "colours": dict(
         zip("ABCDEFGHIJKL", "red green blue black white grey pink brown gold silver teal lime".split(), strict=True)
     ),
+    "planets": dict(zip("ABCDEFGHIJ", ["Mercury", "Venus", "Earth", "Mars"], strict=False)),
+    "twelve": dict(zip("ABCDEFGHIJ", ["4", "8", "12", "16"], strict=False)),
+    "energies": dict(
+        zip(
+            "ABCDEFGHIJ",
+            [
+                "5.80 MeV",
+                "6.50 MeV",
+                "4.90 MeV",
+                "4.50 MeV",
+                "6.10 MeV",
+                "5.30 MeV",
+                "6.00 MeV",
+                "5.00 MeV",
+                "5.40 MeV",
+                "4.70 MeV",
+            ],
+            strict=False,
+        )
+    ),
+    "answers": dict(zip("ABCDEFGHIJ", ["yes", "no"], strict=False)),
+    "relations": dict(zip("ABCDEFGHIJ", ["entailment", "neutral", "contradiction"], strict=False)),
     "roman": {"I": "one", "II": "two", "III": "three", "IV": "four"},
 }
 MISREAD: Final = {"³⁄₄", "\\frac{1}{-2}", "The solutions are 1 and 2.", "x < 2 \\text{ or } x > 3", "\\frac12"}
 """What is said in rows whose right answers get 0."""
+SECOND: Final = (2, 31)
+"""Of the second set: wrong answers that get 1, right ones that get 0. Its writer had not read the scorers. At the first
+try these were 8 and 60 of 690; math-verify's were 9 and 172 of 498 numbers and formulas. Then causes were mended."""
 
 
 class Row(NamedTuple):
@@ -39,7 +64,7 @@ class Row(NamedTuple):
     options: dict[str, str] | None = None
 
 
-def rows() -> list[Row]:
-    """All rows."""
-    lines = Path(__file__).with_name("forms.jsonl").read_text("utf-8").splitlines()
+def rows(name: str = "forms") -> list[Row]:
+    """All rows of a set, which is `forms` or `second`."""
+    lines = Path(__file__).with_name(f"{name}.jsonl").read_text("utf-8").splitlines()
     return [Row(*row[:4], *map(OPTIONS.get, row[4:])) for row in map(json.loads, lines)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from forms import MISREAD, rows
+from forms import MISREAD, SECOND, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -445,3 +445,38 @@ def test_answers_are_read_as_a_person_reads_them(kind: str) -> None:
     of_kind = [row for row in rows() if row.kind == kind]
     wrong = [row for row in of_kind if score(kind, row.said, row.right, row.options) != row.wanted]
     assert all(row.wanted and row.said in MISREAD for row in wrong), wrong
+
+
+def test_a_second_set_is_misread_no_more_often_than_is_known() -> None:
+    pytest.importorskip("math_verify")
+    load_math()
+    wrong = [row.wanted for row in rows("second") if score(row.kind, row.said, row.right, row.options) != row.wanted]
+    assert (wrong.count(0), wrong.count(1)) == SECOND
+
+
+@given(
+    st.integers(2, 999),
+    st.sampled_from(["more than {}", "at least {} apples", "It is less than {}.", "{}+", "{} or more"]),
+)
+def test_a_bound_is_no_answer(value: int, form: str) -> None:
+    assert number(form.format(value)) is None
+
+
+@given(
+    st.integers(2, 999),
+    st.sampled_from(["<|im_end|>", "</s>", "<|eot_id|>", "<|endoftext|>Question: 7 + 8?", " (year 2020)"]),
+)
+def test_what_ends_or_remarks_on_an_answer_changes_nothing(value: int, mark: str) -> None:
+    assert score("number", f"{value}{mark}", str(value)) == 1
+    assert score("number", f"{value}{mark}", "2020") == 0
+
+
+@given(st.sampled_from("ABCD"), st.sampled_from("ABCD"), st.sampled_from(["Wait, actually {}.", "Hmm, wait, it's {}."]))
+def test_who_changes_his_mind_is_heard_last(first: str, then: str, form: str) -> None:
+    assert choice(f"{first}. {form.format(then)}", "ABCD") == then
+
+
+@given(st.integers(1, 99), st.integers(1, 99))
+def test_a_decimal_in_brackets_is_not_negative(above: int, below: int) -> None:
+    value = f"{above}.{below:02}5"
+    assert score("number", f"({value})", value) == 1
