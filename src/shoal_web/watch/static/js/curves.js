@@ -16,8 +16,8 @@ export async function askSpread(id, metric, smooth = 0, bases = []) {
 
 /** How a curve of a kind is drawn. */
 function lookOf(look, index) {
-  if (look === "bold") return { color: variable("--accent"), lineStyle: { width: 3.5 }, z: 5 };
-  if (look === "faint") return { color: variable("--dim"), lineStyle: { width: 1, opacity: 0.5 }, symbol: "none", z: 2 };
+  if (look === "bold") return { color: variable("--accent"), lineStyle: { width: 3.5, type: "solid" }, z: 5 };
+  if (look === "faint") return { color: variable("--dim"), lineStyle: { width: 1, type: "solid", opacity: 0.5 }, symbol: "none", z: 2 };
   if (look === "base") return { color: variable("--text"), lineStyle: { width: 1.5, type: index ? "dotted" : "dashed" }, symbol: "none", z: 3 };
   return {};
 }

@@ -66,7 +66,8 @@ export class Swarm {
     const line = summary.nodes.find((each) => each.name === this.node);
     if (!made.length) { fill(this.contributions, nothing(this.node ? "It has not learned from anybody yet: that takes a round or two." : "No node has finished a round yet.")); return; }
     const known = made.some((each) => each.gradient !== null);
-    const share = known ? sum(peers, "gradient") : sum(peers, "rollouts") / sum(made, "rollouts");
+    const share = known ? 1 - (made.find((each) => !each.peer)?.gradient ?? 0) : // of a large swarm the lightest edges are left out
+       sum(peers, "rollouts") / sum(made, "rollouts");
     const shown = new Map((summary.swarm?.admission.peers ?? []).map((peer) => [peer.name, peer.display_name]));
     const columns = [
       { title: "from", get: (each) => (each.peer ? fullName(each.maker, shown.get(each.maker)) : "its own answers") },
