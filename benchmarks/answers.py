@@ -50,7 +50,7 @@ def rows() -> list[forms.Row]:
     found += [("text", right, said, float(wanted)) for said, right, wanted in table.TEXTS]
     known = {said for said, _ in table.CHOICES}
     more = [forms.Row(*row, table.OPTIONS if row[0] == "choice" and row[2] in known else None) for row in found]
-    return list({row[:4]: row for row in [*more, *forms.rows(), *forms.rows("second")]}.values())
+    return list({row[:4]: row for row in [*more, *forms.rows()]}.values())
 
 
 def by_math_verify(kind: str, right: str, said: str) -> float | None:
