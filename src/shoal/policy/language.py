@@ -19,7 +19,7 @@ from shoal.policy.flops import Flops
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
-from shoal.policy.template import OWN, ChatFrame, chat_template
+from shoal.policy.template import LINES, OWN, ChatFrame, chat_template
 from shoal.policy.trial import reads
 from shoal.policy.turns import OBSERVED, Between, Observer, after_answer, by_turn
 from shoal.policy.vision import check_pictures
@@ -251,7 +251,7 @@ class LanguagePolicy:
     @cached_property
     def _between(self) -> Between:
         """Raises `UserError` for a chat template that takes no second turn."""
-        if self.lm.answers_in_lines:
+        if self._template.source == LINES:
             frame = self._template.frame(("user",))
         else:
             frame = after_answer(self._template.frame(("user", "assistant", "user")))

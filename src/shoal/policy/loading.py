@@ -80,13 +80,12 @@ class LanguageModel:
         before, own = model.generation_config, tokenizer.chat_template
         try:
             if not plain:
-                ends = [self.eos_id, *sorted(self.stop_ids - {self.eos_id})]
-                longest = before.max_new_tokens
+                ends = sorted(self.stop_ids.union(_ids(before.eos_token_id)))
                 model.generation_config = GenerationConfig(
                     eos_token_id=ends if len(ends) > 1 else ends[0],
                     pad_token_id=self.pad_id,
                     bos_token_id=before.bos_token_id,
-                    max_new_tokens=longest,
+                    max_new_tokens=before.max_new_tokens,
                     do_sample=False,
                 )
                 asked = self.chat_template
@@ -160,9 +159,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
     check_weights(name, found)
     check_vocabulary(name, model, tokenizer)
     if facts:
-        ends = model.generation_config.eos_token_id
-        ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-        model.generation_config.eos_token_id = sorted(facts.stop_ids.union(ends))
+        model.generation_config.eos_token_id = sorted(facts.stop_ids.union(_ids(model.generation_config.eos_token_id)))
         _cut_as_the_file_says(tokenizer, Path(source) / options["gguf_file"])
         # The weights are plain floats now; transformers would refuse to save them.
         del model.config.quantization_config
@@ -332,8 +329,13 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     ids: set[int] = set()
     text, V = model.config.get_text_config(), vocabulary(model)
     for value in (model.generation_config.eos_token_id, text.eos_token_id, tokenizer.eos_token_id):
-        ids.update(value if isinstance(value, list) else [value])
+        ids.update(_ids(value))
     return frozenset(i for i in ids if isinstance(i, int) and i < V)
+
+
+def _ids(value: Any) -> list[Any]:
+    """What a setting says that is one id, several or none."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int]) -> int:
