@@ -1,12 +1,16 @@
 """`shoal join`: one node of a swarm of many machines."""
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 from shoal.cli.flags import add_own_code, add_settings, config_of, given_settings
 from shoal.cli.run import add_run_arguments, resumed
-from shoal.cli.swarms import by_invitation, swarm_settings
-from shoal.config.load import merged
+from shoal.cli.swarms import by_invitation, is_invitation, swarm_settings
+from shoal.config.load import merged, read_config
 from shoal.config.settings import ENDLESS
+from shoal.errors import UserError
+from shoal.runs.folder import CONFIG
 
 HELP = """Trains one node in a swarm of many machines. It answers questions, shares what it tried under its own key
 (`shoal id`), and learns from its own rollouts and from those of nodes that it need not trust.
@@ -17,7 +21,8 @@ HELP = """Trains one node in a swarm of many machines. It answers questions, sha
   shoal join /mnt/shared --transport folder            through a folder that all nodes see
   shoal join SHOAL:INVITATION                          the line that `shoal host` prints: relay, tasks, judge, secret
   shoal join --show SHOAL:INVITATION                   everything that it says; joins nothing
-  shoal join --resume runs/one                         goes on where a node ended or was killed
+  shoal join --resume runs/one                         goes on where a node ended or was killed, with its model
+  shoal join SHOAL:INVITATION --resume runs/one        the same, at the addresses of a new invitation of its swarm
 
 Training never waits for the network: without peers it trains alone. `shoal status` shows its state. Settings can also
 stand in a TOML file (--config FILE); flags go over the file."""
@@ -43,6 +48,8 @@ def command(args: argparse.Namespace) -> int:
         return 0
     given = swarm_settings(args.endpoints, given, args.quiet)
     if args.resume:
+        if any(map(is_invitation, args.endpoints)):
+            given = _invited_again(args.resume, given, given_settings(args))
         config = resumed(args, given, network=True)
     else:
         given = merged(given, {"round": {"nodes": 1}})
@@ -50,3 +57,20 @@ def command(args: argparse.Namespace) -> int:
     from shoal.cli.session import run_session
 
     return run_session(config, args.out, args.resume, args.quiet, joins=True)
+
+
+def _invited_again(folder: Path, invited: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """The settings `typed`, with where the swarm is by an invitation. Raises `UserError` unless the node in `folder`
+    is one of that swarm and its tasks."""
+    kept = read_config(folder / CONFIG)
+    name, theirs = kept.get("network", {}).get("name"), invited["network"]["name"]
+    tasks, asked = kept.get("tasks", {}), invited["tasks"]
+    differs = f"trains in the swarm {name!r}, and this invitation is to {theirs!r}" if name != theirs else ""
+    if not differs and (tasks.get("suite"), tasks.get("only")) != (asked["suite"], list(asked["only"])):
+        differs = "trains on other tasks than this invitation asks for"
+    if differs:
+        raise UserError(
+            f"the node in {folder} {differs}: its model stays as it is; join anew without --resume, from its model by "
+            f"--model {folder}/checkpoints/ROUND/NODE if you like"
+        )
+    return merged(typed, {"network": invited["network"]})

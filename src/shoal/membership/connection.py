@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from shoal.admission.admission import Admission
 from shoal.admission.bounded import Newest
 from shoal.admission.intake import Intake
@@ -92,6 +94,7 @@ class SwarmConnection:
         self._notices = NoticeReader(self.swarm, self.secret, on_notice) if on_notice else None
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
         self._told: Newest[bytes] = Newest(1)
+        self._last: Notice | None = None
         self._sent, self._received = Counter(messages=0, bytes=0), Counter(messages=0, bytes=0)
         self._dropped: Counter[str] = Counter()
         self._lock = threading.Lock()  # for what is counted
@@ -151,6 +154,7 @@ class SwarmConnection:
         display_name = self.config.network.display_name
         notice = notice_of(row, learned, self.swarm, self.identity.public, self.model, time.time(), display_name)
         self._told.put([seal_notice(notice, self.identity, self.secret.context)])
+        self._last = notice
 
     def receive(self) -> list[Scored]:
         return self._intake.take()
@@ -199,6 +203,9 @@ class SwarmConnection:
 
     def close(self) -> None:
         """Sends what waits, for up to two seconds, and leaves."""
+        if self._last:
+            farewell = structs.replace(self._last, time=time.time(), learned=(), left=True)
+            self._told.put([seal_notice(farewell, self.identity, self.secret.context)])
         self._closed.set()
         self._sender.join(CLOSE_TIMEOUT)
         self.transport.close()
@@ -226,7 +233,7 @@ class SwarmConnection:
     def _send(self) -> None:
         """Sends what waits, and looks who is there."""
         looked = 0.0
-        while not self._closed.is_set() or (self._outbox and self.transport.wait_open(0)):
+        while not self._closed.is_set() or ((self._outbox or self._told) and self.transport.wait_open(0)):
             if time.monotonic() - looked > TICK:
                 looked = time.monotonic()
                 self._try("looking who is there", self._look)

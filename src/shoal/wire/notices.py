@@ -45,6 +45,8 @@ class Notice(SignedMessage, frozen=True):
     """Others' rollouts that it trained on in this round."""
     display_name: Name | None = None
     """What its owner calls it."""
+    left: bool = False
+    """Whether the node ends in order after this round."""
 
     @property
     def name(self) -> str:

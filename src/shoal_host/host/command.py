@@ -9,13 +9,17 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from shoal.identity.secret import OPEN, read_secret
 from shoal.runs.disk import disk_errors, locked
 from shoal.signals import on_stop
+from shoal.transports.zenoh.session import TransportOptions
 from shoal_host.host.invite import LOGS, invite, show
 from shoal_host.host.keys import host_keys
+from shoal_host.host.news import News
 from shoal_host.host.parts import parts_of
-from shoal_host.host.settings import HostSettings, keep, settled, was_hosted
+from shoal_host.host.settings import LOOPBACK, HostSettings, keep, settled, was_hosted
 from shoal_host.host.supervisor import Supervisor
+from shoal_web.watch.swarm import SwarmSource
 
 HELP = """Hosts a swarm in one command: a relay, a judge, a window on both and, if wished, a page for people. It prints
 an invitation, one line that others paste to join. All that it keeps is in one folder.
@@ -26,9 +30,9 @@ an invitation, one line that others paste to join. All that it keeps is in one f
   shoal host lab --private --human                  a private swarm, with a page on which you answer, too
   shoal host --address swarm.example.org            the name by which others reach this machine
 
-Each part is a process of its own, with a log in FOLDER/logs, and starts again alone if it ends. Ctrl-C ends all. Others
-need to reach the ports N and N + 1 (7447 and 7448). Whoever hosts decides nothing: nodes check what they get
-(docs/guides/host.md)."""
+It says who comes, leaves, is silent or limited, and sums up each minute. Each part is a process of its own, with a log
+in FOLDER/logs, and starts again alone if it ends. Ctrl-C ends all. Others need to reach the ports N and N + 1 (7447 and
+7448). Whoever hosts decides nothing: nodes check what they get (docs/guides/host.md)."""
 FOLDER: Final = "host"
 
 
@@ -83,7 +87,10 @@ def command(args: argparse.Namespace) -> int:
             supervisor.start(stop)
             if not stop.is_set():
                 show(console, folder, settings, parts, word)
-            supervisor.watch(stop)
+            own = TransportOptions((f"tls/{LOOPBACK}:{settings.port}",), ca=keys.certificate)
+            secret = read_secret(keys.secret_file, settings.swarm) if keys.secret_file else OPEN
+            with closing(SwarmSource(settings.swarm, own, secret)) as source:
+                supervisor.watch(stop, News(source, folder / LOGS / "relay.log", say).look)
             say("stopping")
         say(f"ended; `shoal host {folder}` goes on")
     return 0

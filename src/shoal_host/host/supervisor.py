@@ -144,9 +144,10 @@ class Supervisor:
             if stop.is_set():
                 return
 
-    def watch(self, stop: threading.Event) -> None:
-        """Keeps them running until `stop` is set."""
+    def watch(self, stop: threading.Event, look: Callable[[], None] = lambda: None) -> None:
+        """Keeps them running until `stop` is set. Calls `look` several times a second."""
         while not stop.wait(TICK):
+            look()
             for part in self.parts:
                 part.look(self._say)
 

@@ -111,18 +111,19 @@ def read_invitation(word: str, now: float) -> Invitation:
     if not body or checksum != _checksum(body):
         raise BadEntry("cut or changed: copy the whole line")
     if body[0] != VERSION:
-        raise BadEntry(f"unknown version {body[0]}: this shoal reads version {VERSION}")
+        way = "update shoal" if body[0] > VERSION else "ask the host for a new one, by a newer shoal"
+        raise BadEntry(f"it has version {body[0]}, and this shoal reads version {VERSION}: {way}")
     try:
         packed = _decoder.decode(body[1:])
         entry = _entry_in(packed)
     except UNDECODABLE as error:
         raise BadEntry(f"malformed: {printable(str(error), 120)}") from None
     if not verify(bytes.fromhex(entry.key), packed.signature, entry.statement):
-        raise BadEntry("bad signature")
+        raise BadEntry("bad signature: its host did not write this, so ask the host for the line")
     if entry.signed > now + AHEAD:
-        raise BadEntry(f"from the future: signed on {date(entry.signed)}")
+        raise BadEntry(f"from the future: signed on {date(entry.signed)}, so the host's clock is wrong or this one")
     if entry.expires <= now:
-        raise BadEntry(f"expired on {date(entry.expires)}")
+        raise BadEntry(f"expired on {date(entry.expires)}: ask the host for a new one")
     check(entry)
     invitation = Invitation(entry, packed.signature, packed.secret)
     if written(invitation) != word:

@@ -33,7 +33,10 @@ SETTLED = 1.0  # seconds after which Zenoh has done what a message or the end of
 HELD = 2048  # declarations that one address may hold: a node has one for each neighbour, and a few
 RATE, BURST = 100.0, 2048.0
 """Declarations of one address per second, and at once; queries count for less (`zenoh_wire`). Further ones wait."""
+SAID = 20  # lines about limited addresses in a minute
 BUFFER = 1 << 15  # bytes that wait in each direction of a connection before it is stopped, and as many again
+LIMITED = "limits "
+"""How a line about an address that is refused or cut begins."""
 MESSAGE = 0.01  # what any other message counts, from an address that holds no declarations
 
 
@@ -91,6 +94,7 @@ class Forwarder:
     def __init__(self, options: TransportOptions, limits: Limits) -> None:
         self.limits = limits
         self.refused: Counter[str] = Counter()
+        self._said: dict[tuple[str, str], float] = {}
         self._addresses: dict[str, AddressUsage] = {}
         self.connections = 0
         self._over: deque[tuple[float, str]] = deque()
@@ -150,14 +154,23 @@ class Forwarder:
         """Whether one more connection of this address is accepted."""
         usage = self._addresses.setdefault(address, AddressUsage(time.monotonic()))
         if address not in self.limits.exempt and usage.connections >= self.limits.address_sessions:
-            self.refused["too many of one address"] += 1
+            self._refuse(address, "too many of one address")
             return False
         if self.connections >= self.limits.sessions:
-            self.refused["too many"] += 1
+            self._refuse(address, "too many")
             return False
         self.connections += 1
         usage.connections += 1
         return True
+
+    def _refuse(self, address: str, why: str) -> None:
+        """Counts it, and prints it: an address once a minute for each cause, and at most `SAID` in a minute."""
+        self.refused[why] += 1
+        now = time.monotonic()
+        self._said = {what: at for what, at in self._said.items() if now - at < SILENCE}
+        if why != "silent" and (address, why) not in self._said and len(self._said) < SAID:
+            self._said[address, why] = now
+            print(f"{LIMITED}{address}: {why}", flush=True)
 
     async def _serve(self, link: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
         """Forwards one connection until it ends or is cut."""
@@ -175,7 +188,7 @@ class Forwarder:
                 await zenoh.writer.drain()
                 await asyncio.sleep(0)  # others' turn
         except Cut as cut:
-            self.refused[str(cut)] += 1
+            self._refuse(address, str(cut))
         except (asyncio.IncompleteReadError, OSError):  # it left
             pass
         finally:

@@ -92,6 +92,7 @@ class Speaker:
         self.first, self.time = self.first if self.name else time, time
         self.name, shown = notice.name, harmless(notice.display_name)
         self.last = {"display_name": shown, "id": notice.id, "model": notice.model, "round": notice.round}
+        self.last["left"] = notice.left
         for metric, field in METRICS.items():
             value = getattr(notice, field)
             if value is not None:

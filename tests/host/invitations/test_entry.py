@@ -58,7 +58,7 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change)[:50])
 def test_nobody_can_change_an_entry(change: dict[str, Any]) -> None:
-    assert why(written(Invitation(entry(HOST, **change), signed(HOST).signature))) == "bad signature"
+    assert why(written(Invitation(entry(HOST, **change), signed(HOST).signature))).startswith("bad signature")
 
 
 def test_every_field_is_changed_above() -> None:
@@ -67,7 +67,7 @@ def test_every_field_is_changed_above() -> None:
 
 def test_a_signature_for_something_else_is_none() -> None:
     made = entry(HOST)
-    assert why(written(Invitation(made, HOST.sign(made.statement.removeprefix(DOMAIN))))) == "bad signature"
+    assert why(written(Invitation(made, HOST.sign(made.statement.removeprefix(DOMAIN))))).startswith("bad signature")
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
