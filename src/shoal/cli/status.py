@@ -82,6 +82,9 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         "out": _flow(status["sent"]),
         "pool": f"{pool['rollouts']} rollouts, {pool['live']} live; J = {pool['wanted']}",
         "admitted": str(admission["admitted"]),
+        "contribution": f"{share:.0%} of the last round's gradient is peers'"
+        if (share := status.get("contribution")) is not None
+        else "",
         "errors": f"{status['faults']} of this program itself; the first: {status.get('first_fault') or 'in its log'}"
         if status["faults"]
         else "",
@@ -104,7 +107,7 @@ def _flow(flow: Mapping[str, Any]) -> str:
 def peers(known: Sequence[Mapping[str, Any]], now: float) -> Table:
     """A row for each peer: what it sent, and what it calls itself."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("peer", "admitted", "weight", "last"):
+    for name in ("peer", "admitted", "last"):
         table.add_column(name, justify="left" if name == "peer" else "right", no_wrap=True)
     table.add_column("refused")
     table.add_column("called")  # the last one: a name may go from right to left
@@ -113,7 +116,6 @@ def peers(known: Sequence[Mapping[str, Any]], now: float) -> Table:
         table.add_row(
             Text(printable(peer["name"], MAX_TEXT)),
             str(peer["admitted"]),
-            f"{peer['weight']:.2f}",
             duration(now - peer["last"]),
             Text(printable(muted + reasons(peer["refused"]), MAX_TEXT)),
             Text(isolated(harmless(peer.get("display_name")))),

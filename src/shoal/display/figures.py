@@ -15,8 +15,8 @@ MEANINGS = {
     "reward": f"mean of the node's own answers in the last {RECENT} rounds",
     "held-out": "right on questions it never practised, first and now",
     "live": "own rollouts whose rewards differ",
-    "given": "rollouts sent",
-    "taken": "peers' rollouts used, of J wanted",
+    "used": "peers' rollouts used, of J wanted",
+    "contribution": "peers' share of the gradient",
     "pool": "peers' rollouts, unused",
 }
 """Of each column that needs it."""
@@ -41,8 +41,8 @@ def cells(row: Row, held_out: Sequence[float], arrow: str) -> dict[str, str]:
         "reward": f"{reward:.2f}" if is_number(reward) else "",
         "held-out": arrow.join(f"{100 * value:.1f}" for value in held_out) + ("%" if held_out else ""),
         "live": count("rollouts/live_local"),
-        "given": count("rollouts/shared"),
-        "taken": "/".join(filter(None, (count("rollouts/sampled"), count("rollouts/wanted")))),
+        "used": "/".join(filter(None, (count("rollouts/sampled"), count("rollouts/wanted")))),
+        "contribution": f"{share:.0%}" if is_number(share := row.get("gradient/peers")) else "",
         "pool": count("rollouts/pool"),
         "tok/s": short(tokens / seconds) if seconds and row.get("tokens/generated") is not None else "",
     }

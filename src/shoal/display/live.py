@@ -112,7 +112,7 @@ class LiveDisplay(Watcher):
         return grid
 
 
-COLUMNS = {"reward": 6, "held-out": 11, "live": 4, "given": 5, "taken": 5, "pool": 4, "tok/s": 5}
+COLUMNS = {"reward": 6, "held-out": 11, "live": 4, "used": 4, "contribution": 12, "pool": 4, "tok/s": 5}
 """Behind the nodes' names, and the least width of each, so that columns stay where they are."""
 GAP = 2
 NAME = 24

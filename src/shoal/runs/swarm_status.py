@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from shoal.errors import UserError
+from shoal.runs.attendance import Attendance
 from shoal.runs.disk import write_atomically
 from shoal.runs.folder import STATUS
 from shoal.runs.watcher import Watcher
@@ -95,6 +96,8 @@ class Status(msgspec.Struct):
     pool: InPool
     admission: Admitted
     dropped: dict[str, Count] = {}
+    contribution: Number | None = None
+    """Peers' share of the gradient in the last round."""
     display_name: str = ""
     first_fault: str = ""
     code: bool = False
@@ -118,8 +121,8 @@ def read_status(folder: Path) -> dict[str, Any]:
     return status
 
 
-def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
-    """A status in a few lines, for the display of a run. `share`: other nodes' share of the gradient."""
+def lines(status: Mapping[str, Any]) -> list[str]:
+    """A status in a few lines, for the display of a run."""
     received, sent = status["received"], status["sent"]
     refused = reasons(all_refused(status), 3)
     parts = [
@@ -128,8 +131,6 @@ def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
         f"in {received['messages']} ({size(received['bytes'])}), out {sent['messages']} ({size(sent['bytes'])}); "
         f"{status['admission']['admitted']} admitted" + (f", refused: {refused}" if refused else ""),
     ]
-    if share is not None:
-        parts.append(f"peers' contribution this round: {share:.0%} of the gradient")
     return [*parts, status["note"]] if status["note"] else parts
 
 
@@ -167,6 +168,7 @@ class StatusReporter:
         self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
         self._share: float | None = None
         self._warned = False
+        self._attendance = Attendance(watcher.say)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         """The run's thread and this object's own report one after the other."""
@@ -197,10 +199,11 @@ class StatusReporter:
             if status["warning"] and not self._warned:
                 self._warned = True
                 self._watcher.warn(status["warning"])
-            self._watcher.panel(lines(status, self._share))
+            self._watcher.panel(lines(status))
+            self._attendance.look(status["admission"]["peers"])
 
     def _status(self) -> dict[str, Any]:
-        return self._member.status() | {"pool": self._pool, "ended": False}
+        return self._member.status() | {"pool": self._pool, "contribution": self._share, "ended": False}
 
     def _write(self, status: Mapping[str, Any]) -> None:
         with contextlib.suppress(UserError):  # the run itself reports a full disk

@@ -193,8 +193,8 @@ class Rules:
             wait = max(0.0, last.deadline - now) if last.stage == Stage.open else 1.0
             raise Refused(Reason.open, f"the question of round {last.round} has no answer yet", wait)
         if last is not None and ask.round <= last.round:
-            again = f"it is asked again from round {last.round + 1} on; to go on with the earlier run, use --resume"
-            raise Refused(Reason.round, f"this key was asked after round {last.round} before: {again}")
+            after = f"this key was asked after round {last.round} already, and is asked again after later ones"
+            raise Refused(Reason.round, f"{after}: so it is after --resume; a new run with this key waits as long")
         if len(self) >= terms.sessions:
             raise Refused(Reason.crowded, f"{terms.sessions} questions are open", terms.limit / 4)
         if last is None:

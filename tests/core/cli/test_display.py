@@ -24,7 +24,7 @@ def row(node: str, round: int, **other: Any) -> dict[str, Any]:
     figures = {
         "reward/local": 0.5,
         "rollouts/live_local": 3,
-        "rollouts/shared": 2,
+        "gradient/peers": 0.4,
         "rollouts/sampled": 1,
         "rollouts/wanted": 4,
         "rollouts/pool": 17,
@@ -67,9 +67,9 @@ def test_the_table(width: int) -> None:
     display.note("fewer than J live rollouts: 1 of 4")
     text = text_of(display, width)
     lines = [line.split() for line in text.splitlines()]
-    assert ["ada", "0.25", "10.0%", "3", "2", "1/4", "17", "1.5k"] in lines
-    assert ["bob", "0.50", "20.0→40.0%", "3", "2", "1/4", "17", "1.5k"] in lines
-    assert ["mean", "0.38", "20.0→40.0%", "3", "2", "1/4", "17", "1.5k"] in lines
+    assert ["ada", "0.25", "10.0%", "3", "1/4", "40%", "17", "1.5k"] in lines
+    assert ["bob", "0.50", "20.0→40.0%", "3", "1/4", "40%", "17", "1.5k"] in lines
+    assert ["mean", "0.38", "20.0→40.0%", "3", "1/4", "40%", "17", "1.5k"] in lines
     assert "round 3/10" in text
     assert "left" in text
     assert "fewer than J live rollouts: 1 of 4" in text
@@ -85,7 +85,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_column_is_cut(width: int, nod
     big = {"rollouts/live_local": 12.5, "rollouts/shared": 117.0, "rollouts/sampled": 117.0, "rollouts/wanted": 128}
     for round, held_out in ((0, 0.0), (1, 1.0)):
         display.update([row(name, round, **{"eval/pass@1": held_out} | big) for name in names], round)
-    display.example({"node": names[0], "question": "wide 漢字 " * 60, "completion": "so " * 900, "reward": 0.5})
+    display.example({"node": names[0], "prompt": "wide 漢字 " * 60, "completion": "so " * 900, "reward": 0.5})
     display.status("asking held-out questions (128 of 131072), as often as the time allows")
     display.note("stopping after this round (Ctrl-C again: back to the last checkpoint); " * 2)
     display.panel(["swarm reef as amber-otter-of-the-north: 12 peers, listening to 12 " * 2])
@@ -109,9 +109,7 @@ def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any
     display.update([row("ada", 1)], 1)
     assert "for example" not in text_of(display, 80)
     steering = "[bold]8[/bold]\x1b[2J\r\n\u202e" + "e\u0301\u0301" * 900
-    display.example(
-        {"node": "ada", "question": "What is 3 + 5?\nAnswer briefly.", "completion": steering, "reward": 0.5}
-    )
+    display.example({"node": "ada", "prompt": "What is 3 + 5?\nAnswer briefly.", "completion": steering, "reward": 0.5})
     text = text_of(display, 80)
     assert "for example, ada, reward 0.50" in text
     assert "question What is 3 + 5? Answer briefly." in text
@@ -120,7 +118,7 @@ def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any
     assert max(map(len, text.splitlines())) < 200  # marks without a width do not pile up
     for round, later in ((2, 1.0), (3, 9.0)):
         now = 100.0 + later
-        display.example({"node": "ada", "question": "q", "completion": f"of round {round}", "reward": 0.0})
+        display.example({"node": "ada", "prompt": "q", "completion": f"of round {round}", "reward": 0.0})
         assert ("of round" in text_of(display, 80)) == (round == 3)
 
 
@@ -137,11 +135,11 @@ def test_of_a_long_text_both_ends_are_shown() -> None:
 def test_a_short_terminal_shows_nodes_first() -> None:
     display = live(10, ["ada", "bob", "eve"], 80)
     display.update([row("ada", 1)], 1)
-    display.example({"node": "ada", "question": "q", "completion": "a", "reward": 0.0})
+    display.example({"node": "ada", "prompt": "q", "completion": "a", "reward": 0.0})
     for height, has_legend, has_example in ((24, True, True), (15, True, False), (11, False, False)):
         text = text_of(display, 80, height)
         assert "eve" in text
-        assert ("rollouts sent" in text, "for example" in text) == (has_legend, has_example)
+        assert ("share of the gradient" in text, "for example" in text) == (has_legend, has_example)
         assert len(text.splitlines()) < height
 
 
@@ -265,7 +263,7 @@ def test_lines_for_a_pipe(monkeypatch: Any) -> None:
     ]
     assert [line.split()[1] for line in lines[4:]] == ["5/20", "10/20", "15/20", "20/20"]
     assert lines[4] == (
-        "round 5/20  reward 0.50  held-out 0.0->5.0%  live 3  given 2  taken 1/4  pool 17  tok/s 1.5k  "
+        "round 5/20  reward 0.50  held-out 0.0->5.0%  live 3  used 1/4  contribution 40%  pool 17  tok/s 1.5k  "
         "0:05 elapsed, 0:15 left"
     )
 
