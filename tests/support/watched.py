@@ -155,10 +155,10 @@ def told_run(path: Path) -> Path:
 def pictured_run(path: Path) -> Path:
     """Questions with pictures, of which answers are words, and questions whose answers are drawings."""
     shape = '<svg viewBox="0 0 32 32"><circle cx="16" cy="16" r="9" fill="red"/></svg>'
-    rows = [completion("ada", text, task="drawings", question="a red circle", answer=shape) for text in (shape, "no")]
+    rows = [completion("ada", text, task="drawings", prompt="a red circle", answer=shape) for text in (shape, "no")]
     for index in range(12):
         question = f"[picture 0123abcd] Which colour? {index}"
-        seen = {"task": "name_colour", "question": question, "seed": 7, "index": index}
+        seen = {"task": "name_colour", "prompt": question, "seed": 7, "index": index}
         rows += [completion("ada", text, reward=float(text == "red"), **seen) for text in ("red", "blue")]
     return write_run(path, [metric(0, "ada")], {1: rows[::-1]})
 
@@ -177,7 +177,7 @@ def hostile_run(path: Path) -> Path:
         for name in names
     ]
     rows = [
-        completion(name, text, question=text, task=name, config=name, version=name, seed=at, read=text)
+        completion(name, text, prompt=text, task=name, config=name, version=name, seed=at, read=text)
         for at, (name, text) in enumerate(zip(names, HOSTILE, strict=True))
     ]
     learned = [lesson(name, names[(at + 1) % len(names)], 1, task=name, config=name) for at, name in enumerate(names)]

@@ -120,8 +120,7 @@ def _settings(args: argparse.Namespace) -> tuple[Config, dict[str, str], Path | 
         best = source_of(args.model)
         models = {f"{best.node} after round {best.round}": best.model}
         of_run = config_of(own, {}, args.allow_code, FROM_FILE)
-        if (began := of_run.node_models.get(best.node, of_run.policy.model[0])) in of_run.local_models:
-            models[f"{began}, from which it began"] = began
+        models |= began_with(of_run, best.node)
     else:
         models = {args.model: args.model}
     models |= {name: name for name in args.beside}
@@ -150,6 +149,12 @@ def _own_ways(policies: Mapping[str, Any]) -> dict[str, tuple[Message, ...]]:
     from shoal.policy.language import LanguagePolicy  # torch, only now
 
     return {label: one.lm.asking for label, one in policies.items() if isinstance(one, LanguagePolicy)}
+
+
+def began_with(config: Config, node: str = "") -> dict[str, str]:
+    """The model from which a node began, by its label; nothing where it is loaded elsewhere."""
+    name = config.node_models.get(node, config.policy.model[0])
+    return {f"{name}, from which it began": name} if name in config.local_models else {}
 
 
 def form_of(config: Config) -> Question:

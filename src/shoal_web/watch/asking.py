@@ -1,12 +1,12 @@
 """A question of a person to the model of a run before and after: the view Ask, and the process that answers.
 
     asker = Asker()
-    asker.begin(folder, "8 + 7 =")       # raises `BusyError` while another question is being answered
-    while line := asker.next():          # JSON: {"who": "after", "name": "node-2 after round 40", "text": "1"}
-        ...
+    async for line in asker.ask(folder, "8 + 7 ="):       # `BusyError` while another question is being answered
+        ...                # JSON: {"who": "after", "name": "node-2 after round 40", "text": "1"}, or {"error": ...}
 
 The process computes with one thread, and only when nothing else wants the processor (`nice`), so that a run goes on.
-It reads the newest checkpoint at each question, and ends after a while without one.
+It reads the newest checkpoint at each question, and ends after a while without one, with this process, and when nobody
+waits for its answer any more.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from itertools import zip_longest
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import msgspec
 
 from shoal.child import command, die_with_parent, own_link, start
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 TOKENS, TOGETHER = 256, 6
 """Tokens of an answer, at most, and those that come together."""
+LINE: Final = 1 << 20
+"""Bytes of a line, at most."""
 PATIENCE: Final = 180.0
 """Seconds for a question, the loading of models included."""
 IDLE: Final = 300.0
@@ -42,55 +43,51 @@ COMMAND: Final = command("shoal_web.watch.asking")
 
 
 class Asker:
-    """Asks one question at a time. Close it."""
+    """Asks one question at a time, on one event loop."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._link: Connection | None = None
-        self._until = 0.0
-        """When the question under way has had its time; 0: there is none."""
+        self._child: tuple[subprocess.Popen[bytes], Connection] | None = None
+        self._busy = False
 
-    def begin(self, folder: Path, text: str) -> None:
-        """Sends a question about the run in `folder`. Raises `BusyError`."""
-        with self._lock:
-            if time.monotonic() < self._until:
-                raise BusyError("another question is being answered: ask again when it is")
-            if self._until or self._process is None or self._process.poll() is not None:
-                self.close()
-                self._process, self._link = start(COMMAND, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-            self._until = time.monotonic() + PATIENCE
-        assert self._link is not None
-        self._link.send_bytes(msgspec.json.encode([os.fspath(folder.resolve()), text]))
-
-    def next(self) -> bytes:
-        """The next line of the answers; empty at their end."""
-        link = self._link
+    async def ask(self, folder: Path, text: str) -> AsyncGenerator[bytes]:
+        """Nothing (the question is sent), then the lines of the answers. Close it, which ends what is under way.
+        Raises `BusyError` at first."""
+        if self._busy:
+            raise BusyError("another question is being answered: ask again when it is")
+        self._busy, ended = True, False
+        until = anyio.current_time() + PATIENCE
         try:
-            if link is not None and link.poll(max(0.0, self._until - time.monotonic())):
-                return link.recv_bytes() or self._ended()
+            if self._child is None or self._child[0].poll() is not None:
+                self._end()
+                self._child = start(COMMAND, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+            link = self._child[1]
+            link.send_bytes(msgspec.json.encode([os.fspath(folder.resolve()), text]))
+            yield b""
+            while line := await _received(link, until):
+                yield line + b"\n"
+            ended = True
         except (OSError, EOFError):
-            pass
-        self.close()
-        return msgspec.json.encode({"error": "the answer took too long, or too much memory"})
+            yield msgspec.json.encode({"error": "the answer took too long, or too much memory"}) + b"\n"
+        finally:
+            self._busy = False
+            if not ended:
+                self._end()
 
-    def close(self) -> None:
-        """Ends the process, whatever it does; a question under way gets no further answer."""
-        if self._link is not None and self._process is not None:
-            self._link.close()
-            self._process.kill()
-            self._process.wait()
-        self._process = self._link = None
-        self._until = 0.0
+    def _end(self) -> None:
+        """Ends the process, whatever it does."""
+        if self._child:
+            process, link = self._child
+            link.close()
+            process.kill()
+            process.wait()
+        self._child = None
 
-    def stop(self) -> None:
-        """Ends a question that nobody waits for any more."""
-        if self._until:
-            self.close()
 
-    def _ended(self) -> bytes:
-        self._until = 0.0
-        return b""
+async def _received(link: Connection, until: float) -> bytes:
+    """The next message. Raises `OSError` where it does not come in time, or is too long, and `EOFError`."""
+    with anyio.fail_after(until - anyio.current_time()):
+        await anyio.wait_readable(link.fileno())
+    return link.recv_bytes(LINE)
 
 
 def main() -> None:
@@ -108,50 +105,48 @@ def main() -> None:
         try:
             for line in answers(known, Path(folder), text):
                 link.send_bytes(msgspec.json.encode(line))
-        except UserError as error:
-            link.send_bytes(msgspec.json.encode({"error": str(error)}))
         except Exception as error:  # a checkpoint may be damaged in many ways
-            link.send_bytes(msgspec.json.encode({"error": in_brief(error)}))
+            said = str(error) if isinstance(error, UserError) else in_brief(error)
+            link.send_bytes(msgspec.json.encode({"error": said}))
         link.send_bytes(b"")
 
 
 def answers(known: dict[str, LanguagePolicy], folder: Path, text: str) -> Iterator[dict[str, str]]:
     """What both models say to `text`, by turns, each time all that is said so far. `known`: models that are loaded.
     Raises `UserError`."""
-    from shoal.cli.ask import form_of
-    from shoal.config.load import make_config, read_config
+    from shoal.cli.ask import ID, began_with, form_of
+    from shoal.config.load import load_config
     from shoal.policy.decoders.base import OWN
     from shoal.policy.fetch import resolve
-    from shoal.rollout import Message
+    from shoal.rollout import Message, Question
     from shoal.runs.folder import CONFIG
     from shoal.runs.models import build_policy
     from shoal.runs.source import source_of
 
-    config = make_config(read_config(folder / CONFIG), CONFIG).resolved()
+    config = load_config(folder / CONFIG).resolved()  # which refuses code that it names
     config.policy.engine, config.policy.device, config.threads = OWN, "cpu", 1
-    form = form_of(config)
-    question = msgspec.structs.replace(form, prompt=(*form.prompt[:-1], Message("user", text)), turns=1)
-    began, newest = config.policy.model[0], None
+    question = Question(ID, (Message("user", text),), form_of(config).asking)
+    wanted: list[tuple[str, str, str]] = []
     try:
-        newest = source_of(str(folder))
-        began = config.node_models.get(newest.node, began)
+        best = source_of(str(folder))
+        wanted = [("after", f"{best.node} after round {best.round}", best.model)]
+        began = began_with(config, best.node)
     except UserError:  # there is no checkpoint yet
         yield {"who": "after", "name": "the trained model", "text": "No checkpoint yet."}
-    wanted = [("before", resolve(began), f"{began}, before training")]
-    if newest:
-        wanted.append(("after", newest.model, f"{newest.node}, after round {newest.round}"))
-    for model in known.keys() - {model for _, model, _ in wanted}:
+        began = began_with(config)
+    wanted += [("before", label, resolve(model)) for label, model in began.items()]
+    for model in known.keys() - {model for *_, model in wanted}:
         del known[model]
-    for who, model, title in wanted:
-        yield {"who": who, "name": title, "text": ""}
+    for who, name, model in wanted:
+        yield {"who": who, "name": name, "text": ""}
         if model not in known:
             policy: Any = build_policy(config, model)
             known[model] = policy
     longest = min(TOKENS, int(config.policy.max_completion_length))
-    for turn in zip_longest(*(said(known[model], question, longest) for _, model, _ in wanted)):
-        for (who, _, title), so_far in zip(wanted, turn, strict=True):
+    for turn in zip_longest(*(said(known[model], question, longest) for *_, model in wanted)):
+        for (who, name, _), so_far in zip(wanted, turn, strict=True):
             if so_far is not None:
-                yield {"who": who, "name": title, "text": so_far}
+                yield {"who": who, "name": name, "text": so_far}
 
 
 def said(policy: LanguagePolicy, question: Question, longest: int) -> Iterator[str]:
@@ -167,11 +162,8 @@ def said(policy: LanguagePolicy, question: Question, longest: int) -> Iterator[s
         sampling = Sampling(0.0, 1.0, min(TOGETHER, longest - len(ids)))
         [[found]] = policy.decoder.decode(Request([prompt + ids], 1, [0], sampling, policy.lm.stop_ids))
         ids += found.token_ids
-        text = tokenizer.decode(
-            [id for id in ids if id not in policy.lm.stop_ids],
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
-        )
-        yield text.rstrip("\ufffd")  # half a character
+        shown = [id for id in ids if id not in policy.lm.stop_ids]
+        said = tokenizer.decode(shown, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        yield said.rstrip("\ufffd")  # half a character
         if found.stopped or not found.token_ids:
             return

@@ -30,6 +30,8 @@ MOST_STATUS = 1 << 22
 class FolderSource(Source):
     """The run in the folder `path`."""
 
+    path: Path
+
     def __init__(self, path: Path, title: str) -> None:
         self.path = path
         self.title = title

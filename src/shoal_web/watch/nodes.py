@@ -9,12 +9,12 @@ import numpy as np
 from shoal.config.display_name import harmless
 from shoal.runs.standing import RECENT, RIGHT, before_and_now, over_nodes, recent
 from shoal.runs.swarm_status import STALE, Status
-from shoal_web.watch.metrics import Floats, Metrics, Node
+from shoal_web.watch.metrics import Metrics, Node
 from shoal_web.watch.source import Data, Source
 
 SHOWN: Final = 200
 """Peers of a joined node, and reasons of refusals, that are shown."""
-OF: Final[dict[str, Callable[[Floats], Any]]] = {
+OF: Final[dict[str, Callable[[Any], Any]]] = {
     "first": lambda values: values[0],
     "last": lambda values: values[-1],
     "recent": recent,

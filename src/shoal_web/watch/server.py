@@ -5,7 +5,7 @@ the answer tell the page what has changed.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,13 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shoal_web.serving.guard import Access, Guard
 from shoal_web.serving.pages import application, json_response
 from shoal_web.serving.server import is_loopback
 from shoal_web.watch.asking import Asker
 from shoal_web.watch.source import (
-    LONGEST,
     AskQuery,
     BusyError,
     CurveQuery,
@@ -54,31 +53,52 @@ ASKED: dict[str, type[Parameters]] = {
 """Methods of a source, by their last part of the address, and their parameters."""
 
 
+class Spoken(StreamingResponse):
+    """Lines of JSON as they come. It ends what makes them when nobody reads on."""
+
+    def __init__(self, lines: AsyncGenerator[bytes]) -> None:
+        # nothing between here and the page gathers it
+        super().__init__(lines, media_type="application/x-ndjson", headers={"Content-Encoding": "identity"})
+        self._lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._lines.aclose()
+
+
+def refused(why: str, status: int) -> Response:
+    return json_response({"error": why}, status)
+
+
 def make_app(sources: Sources, access: Access) -> ASGIApp:
     """The page of `sources`."""
     under_way = Counter[str]()
     limiter = anyio.CapacityLimiter(THREADS)
 
-    async def answered(request: Request, model: type[Parameters], ask: Callable[[Any], Any]) -> Response:
-        """The JSON of what `ask` gives, on a thread, or what is wrong."""
+    async def answered(
+        request: Request, model: type[Parameters], answer: Callable[[Any], Awaitable[Response]]
+    ) -> Response:
+        """What `answer` makes of the parameters, or what is wrong."""
         given = request.query_params.multi_items()
-        if len(dict(given)) != len(given):
-            return json_response({"error": "a parameter is given twice"}, 400)
         try:
-            query = model.model_validate(dict(given))
-            return json_response(await anyio.to_thread.run_sync(ask, query, limiter=limiter))
+            if len(dict(given)) != len(given):
+                return refused("a parameter is given twice", 400)
+            return await answer(model.model_validate(dict(given)))
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(map(str, wrong["loc"]))[:100]
-            return json_response({"error": f"{where}: {wrong['msg']}"}, 400)
-        except MissingError as error:
-            return json_response({"error": str(error)}, 404)
-        except BusyError as error:
-            return json_response({"error": str(error)}, 503)
+            return refused(f"{where}: {wrong['msg']}", 400)
+        except (MissingError, BusyError) as error:
+            return refused(str(error), 404 if isinstance(error, MissingError) else 503)
 
     async def listed(request: Request) -> Response:
-        def brief(query: Parameters) -> Any:
-            return {"runs": [source.brief() for source in sources.all()[:LISTED]]}
+        async def brief(query: Parameters) -> Response:
+            made = await anyio.to_thread.run_sync(
+                lambda: [source.brief() for source in sources.all()[:LISTED]], limiter=limiter
+            )
+            return json_response({"runs": made})
 
         answer = await answered(request, Parameters, brief)
         answer.background = BackgroundTask(sources.look)  # once it is sent, on a thread
@@ -87,11 +107,11 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
     async def asked(request: Request) -> Response:
         id, what = request.path_params["id"], request.path_params["what"]
         if what not in ASKED:
-            return json_response({"error": "there is no such thing"}, 404)
+            return refused("there is no such thing", 404)
         if under_way[id] >= EACH:
-            return json_response({"error": "too many requests about this run at a time; ask again"}, 503)
+            return refused("too many requests about this run at a time; ask again", 503)
 
-        def ask(query: Parameters) -> Any:
+        def found(query: Parameters) -> Any:
             source = sources.get(id)
             if what == "summary":
                 return source.summary()
@@ -100,9 +120,12 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
                 raise MissingError(f"this {source.kind} has no {what}")
             return method(query)
 
+        async def told(query: Parameters) -> Response:
+            return json_response(await anyio.to_thread.run_sync(found, query, limiter=limiter))
+
         under_way[id] += 1
         try:
-            return await answered(request, ASKED[what], ask)
+            return await answered(request, ASKED[what], told)
         finally:
             under_way[id] -= 1
             if not under_way[id]:
@@ -115,29 +138,17 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
         machine."""
         host = request.client.host if request.client else ""
         if access.token is not None or not is_loopback(host) or request.headers.get("x-shoal") != "ask":
-            return json_response({"error": "only a page that this machine opens may ask, without --listen"}, 403)
-        try:
-            query = AskQuery.model_validate(dict(request.query_params))
+            return refused("only a page that this machine opens may ask, without --listen", 403)
+
+        async def told(query: AskQuery) -> Response:
             path = sources.get(request.path_params["id"]).path
             if path is None:
                 raise MissingError("there is no model here to ask")
-            await anyio.to_thread.run_sync(asker.begin, path, query.text)
-        except ValidationError:
-            return json_response({"error": f"a question has 1 to {LONGEST} characters"}, 400)
-        except MissingError as error:
-            return json_response({"error": str(error)}, 404)
-        except BusyError as error:
-            return json_response({"error": str(error)}, 503)
+            answers = asker.ask(path, query.text)
+            await anext(answers)
+            return Spoken(answers)
 
-        async def lines() -> AsyncIterator[bytes]:
-            try:
-                while line := await anyio.to_thread.run_sync(asker.next, limiter=limiter):
-                    yield line + b"\n"
-            finally:
-                asker.stop()
-
-        # as it comes: nothing between here and the page gathers it
-        return StreamingResponse(lines(), media_type="application/x-ndjson", headers={"Content-Encoding": "identity"})
+        return await answered(request, AskQuery, told)
 
     routes = [Route("/api/runs", listed), Route("/api/runs/{id:str}/ask", spoken)]
     app = application(STATIC, [*routes, Route("/api/runs/{id:str}/{what:str}", asked)])
