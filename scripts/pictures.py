@@ -35,6 +35,7 @@ DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 860}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
 SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "learned": ("view=learned", DESKTOP),
+    "ask": ("view=ask", DESKTOP),
     "progress": ("view=progress", DESKTOP),
     "swarm": ("view=swarm", DESKTOP),
     "rollouts": ("view=rollouts&learner=*", DESKTOP),
@@ -44,7 +45,8 @@ SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "phone-rollouts": ("view=rollouts&reward=1", PHONE),
 }
 """The address of each picture, and the screen."""
-READY = {"learned": ".pair", "rollouts": ".rollouts > li"}
+ASKED = "What is the greatest common divisor of 12 and 18?"
+READY = {"ask": "textarea", "learned": ".pair", "rollouts": ".rollouts > li"}
 """What has to be there first; elsewhere a chart."""
 
 
@@ -91,6 +93,10 @@ def _take(browser: Browser, address: str, screen: dict[str, Any], name: str) -> 
     if name == "rollout":
         page.locator(".rollouts > li button").first.click()
         page.wait_for_selector("dialog .answer")
+    if name == "ask":
+        page.fill("textarea", ASKED)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#ask [role=status]:has-text('Done')", timeout=180_000)
     page.wait_for_timeout(2000)  # the other charts
     write(page.screenshot(), f"watch-{name}")
     page.close()

@@ -23,8 +23,9 @@ from shoal import __version__
 from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.evaluation.pass_at_k import wilson
 from shoal.policy.named import NAMED
+from shoal.runs.standing import RIGHT, before_and_now
 from shoal.untrusted import encodable, printable, read_regular
-from shoal_extras.export.story import RIGHT, Story
+from shoal_extras.export.story import Story
 
 Library = Literal["transformers", "peft", "gguf"]
 HOME: Final = "https://github.com/shoal-rl/shoal"
@@ -186,10 +187,10 @@ def _figures(story: Story) -> Iterator[str]:
     tasks = [key for key in last if key.startswith(f"{RIGHT}/") and None not in (first.get(key), last[key])]
     count = int(last.get("eval/questions") or each * max(1, len(tasks)))
     known = dict.fromkeys(tasks, each) if len(tasks) > 1 and count == each * len(tasks) else {}
-    rows = [
-        [escaped(key.removeprefix(RIGHT)[1:] or "all"), str(n), _interval(first[key], n), _interval(last[key], n)]
-        for key, n in {RIGHT: count, **known}.items()
-    ]
+    rows = []
+    for key, n in {RIGHT: count, **known}.items():
+        ends = before_and_now([[row[key] for row in story.evaluations if row.get(key) is not None]])
+        rows.append([escaped(key.removeprefix(RIGHT)[1:] or "all"), str(n), *(_interval(end, n) for end in ends)])
     if last.get("eval/blind") is not None:
         rows.append(["*answers that ignore the question*", "", "", f"{last['eval/blind']:.3f}"])
     yield _table(["tasks", "questions", f"round {first['round']}", f"round {last['round']}"], rows)

@@ -19,9 +19,9 @@ from shoal.config.load import make_config, read_config
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.runs.folder import CONFIG, read_metrics
 from shoal.runs.source import Source
+from shoal.runs.standing import RIGHT
 from shoal.runs.tables import read_makers
 
-RIGHT: Final = "eval/pass@1"
 PATH: Final = re.compile(r"^(/|~|\.{1,2}[\\/]|\\\\|[A-Za-z]:[\\/])")
 """A text that is a path on somebody's machine."""
 URL: Final = re.compile(r"^\w+:/?/")

@@ -152,7 +152,8 @@ def test_only_a_page_of_this_machine_may_ask(processes: Path, tmp_path: Path) ->
 def test_one_question_at_a_time_and_none_for_nobody(processes: Path, tmp_path: Path) -> None:
     with serving(small_run(tmp_path / "run")) as page:
         with page.stream("GET", "ask", params={"text": "for ever"}) as answer:
-            assert json.loads(next(answer.iter_lines()))["text"] == "for ever"
+            told = answer.iter_lines()  # without a name for it the client would go at once
+            assert json.loads(next(told))["text"] == "for ever"
             [computing] = pids(processes)
             second = page.get("ask", params={"text": "second"})
             assert second.status_code == 503
