@@ -32,10 +32,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from shoal.errors import UserError, in_brief
+from shoal.errors import UserError, in_brief, say_once
 from shoal.learn.learner import GRPOLearner
-from shoal.policy.decoders.base import Request, Sampling, logprob_error
-from shoal.policy.decoders.generate import say_once
+from shoal.policy.decoders.base import Request, Sampling, logprob_errors
 from shoal.policy.decoders.own import OwnDecoder
 from shoal.policy.device import Placement
 from shoal.policy.language import LanguagePolicy
@@ -185,11 +184,8 @@ def worst(policy: LanguagePolicy) -> float:
     prompts = [[draw.randrange(320, 480) for _ in range(length)] for length in (48, 25, 25, 4, 1)]
     request = Request(prompts, 2, range(len(prompts)), Sampling(max_completion_length=3), frozenset())
     groups = policy.decoder.decode(request)
-    return max(
-        logprob_error(lm.model, prompt, one.token_ids, one.logps, CPU)
-        for prompt, group in zip(prompts, groups, strict=True)
-        for one in group
-    )
+    drawn = [(prompt, one.token_ids, one.logps) for prompt, group in zip(prompts, groups, strict=True) for one in group]
+    return max(logprob_errors(lm.model, drawn, CPU))
 
 
 def tried(name: str, tokenizer: Any) -> Found:

@@ -46,6 +46,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("attack")
 
 
+@pytest.fixture(autouse=True)
+def no_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests make of a model on purpose is not kept for its next user."""
+    if "shoal.policy.verdicts" in sys.modules:
+        monkeypatch.setattr("shoal.policy.verdicts.cache_folder", lambda kind: Path("/dev/null") / kind)
+
+
 @pytest.fixture
 def tiny_lm() -> Callable[..., LanguageModel]:
     """A maker of tiny models: `tiny_lm("llama", seed=0, chat=False, double=False)`, or another of `ARCHITECTURES`."""

@@ -94,7 +94,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     fake.sampling_params = SimpleNamespace(RequestOutputKind=SimpleNamespace(FINAL_ONLY="when it ends"))
     monkeypatch.setitem(sys.modules, "vllm", fake)
     monkeypatch.setattr(vllm_module, "_engines", {})
-    monkeypatch.setattr(base, "logprob_error", lambda *_: 0.0)  # which would need the GPU
+    monkeypatch.setattr(base, "logprob_errors", lambda _, drawn, *__: [0.0] * len(drawn))  # which would need the GPU
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
     for name in vllm_module.ENVIRONMENT:
         monkeypatch.setenv(name, "")
@@ -250,7 +250,7 @@ def test_what_vllm_refuses_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("stand_in")
 def test_what_it_decodes_wrongly_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """As vLLM's CPU build does with experts: it does not pack them again when they are handed over."""
-    monkeypatch.setattr(base, "logprob_error", lambda *_: 14.0)
+    monkeypatch.setattr(base, "logprob_errors", lambda _, drawn, *__: [14.0] * len(drawn))
     with pytest.raises(UserError, match=r" \(llama\) cannot be decoded here by VLLMDecoder: .* come out 14 nats off$"):
         make()
 

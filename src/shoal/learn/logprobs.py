@@ -13,10 +13,13 @@ from transformers import PreTrainedModel
 from shoal.errors import UserError, in_brief, say_once
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
 from shoal.policy.attention import KeysValues, Reading, attention
-from shoal.policy.decoders.base import ordinary_tokens
+from shoal.policy.decoders.base import logprob_errors, ordinary_tokens
 from shoal.policy.decoders.generate import GenerateDecoder
 from shoal.policy.device import Placement
 from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import LanguageModel
+from shoal.policy.trial import edge_tokens, telling_length
+from shoal.policy.verdicts import remembered
 from shoal.policy.vision import output_logits, read, read_prefix
 
 CHUNK_ELEMENTS = 2**24
@@ -61,45 +64,61 @@ def separate_logprobs(model: Any, batch: MicroBatch, temperature: float) -> tupl
 def takes_packed(policy: LanguagePolicy) -> bool:
     """Whether a question's completions are computed together in an update. Where that is not right, each one takes a
     pass of its own, and a line on standard error says so."""
-    try:
-        if not isinstance(policy.decoder, GenerateDecoder):
-            check_architecture(policy.lm.model, policy.name)
-            return True
-    except UserError as error:
-        if policy.lm.vision is not None:
-            raise
-        say_once(f"{error}; each of its answers takes a pass of its own, which is slower")
-    return False
+    if isinstance(policy.decoder, GenerateDecoder):
+        return False
+
+    def tried() -> tuple[int, str]:
+        try:
+            check_architecture(policy.lm)
+        except UserError as error:
+            if policy.lm.vision is not None:
+                raise
+            return 0, str(error)
+        return 1, ""
+
+    packs, reason = remembered("packing", policy.lm, policy.placement, tried)
+    if reason:
+        say_once(f"{reason}; each of its answers takes a pass of its own, which is slower")
+    return bool(packs)
 
 
-def check_architecture(model: PreTrainedModel, name: str) -> None:
+def check_architecture(lm: LanguageModel) -> None:
     """Raises `UserError` if log-probabilities computed here differ from those of the model's own forward pass: its
     attention takes no such mask, or it changes its logits in a way that is not known here."""
+    kind = lm.model.config.model_type
     try:
-        difference = _packing_error(model)
+        difference = _packing_error(lm)
     except Exception as error:  # architectures refuse a mask in many ways
         takes = f"does not take a question's answers packed together ({in_brief(error)})"
-        raise UserError(f"model '{name}' ({model.config.model_type}) {takes}") from error
+        raise UserError(f"model '{lm.name}' ({kind}) {takes}") from error
     if not difference < 1e-2:  # NaN is refused too
         off = f"log-probabilities of a question's answers packed together come out {difference:.2g} nats off"
-        raise UserError(f"model '{name}' ({model.config.model_type}): {off}")
+        raise UserError(f"model '{lm.name}' ({kind}): {off}")
 
 
 @torch.no_grad()
-def _packing_error(model: PreTrainedModel) -> float:
-    """The greatest difference in nats between log-probabilities of packed answers and of separate ones."""
-    a, b, c, d, e, f, g, h = ordinary_tokens(model)
-    prompt, answers = [a, b, c], [[d, e], [f, g, h]]
-    row = Row(prompt, tuple(Trained(answer, 0.0, 0.0, 0) for answer in answers))
-    (batch,) = micro_batches([row], len(row), model.device, shared=2)
-    prefix = read_prefix(model, prompt[:2], Placement(model.device, torch.float32))
-    ours, _ = token_logprobs(model, batch, 1.0, prefix)
-    theirs = []
-    for answer in answers:
-        logits = model(torch.tensor([prompt + answer], device=model.device), use_cache=False).logits[0]
-        logps = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
-        theirs += logps[range(len(answer)), answer].tolist()
-    return float((ours - torch.tensor(theirs, device=ours.device)).abs().max())
+def _packing_error(lm: LanguageModel) -> float:
+    """The greatest difference in nats between log-probabilities of packed answers and of separate ones: of rows of
+    unequal lengths, one as long as `telling_length` says, with answers that end with `edge_tokens`."""
+    a, b, c, d, e, f, g, h = ordinary_tokens(lm.model)
+    prompts = [[a, b, c], [a, b, c, *[d, e] * (telling_length(lm.model) // 2)]]
+    answers = [[[d, e], [f, g, h], *([d, edge] for edge in edge_tokens(lm))], [[d, e, f], [g]]]
+    rows: list[Row] = []
+    texts: list[tuple[list[int], list[int]]] = []
+    for prompt, group in zip(prompts, answers, strict=True):
+        trained = []
+        for ids in group:
+            trained.append(Trained(ids, 0.0, 0.0, sum(len(answer) for _, answer in texts)))
+            texts.append((prompt, ids))
+        rows.append(Row(prompt, tuple(trained)))
+    placement = Placement(lm.model.device, torch.float32)
+    prefix = read_prefix(lm.model, prompts[0][:2], placement)
+    ours_L = torch.zeros(sum(len(answer) for _, answer in texts))
+    for batch in micro_batches(rows, sum(map(len, rows)), lm.model.device, shared=2):
+        ours_L[batch.offsets_T.cpu()] = token_logprobs(lm.model, batch, 1.0, prefix)[0].float().cpu()
+    parts = ours_L.split([len(answer) for _, answer in texts])
+    drawn = [(*text, part.tolist()) for text, part in zip(texts, parts, strict=True)]
+    return float(torch.tensor(logprob_errors(lm.model, drawn, placement)).max())
 
 
 def logits(model: PreTrainedModel, hidden_TD: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import ARCHITECTURES, WINDOW, assert_same, gradients, in_double, make_model, plain_logits, plain_logprobs
+from tiny import (
+    ARCHITECTURES,
+    WINDOW,
+    assert_same,
+    gradients,
+    in_double,
+    make_model,
+    make_tokenizer,
+    plain_logits,
+    plain_logprobs,
+)  # fmt: skip
 
 from shoal.errors import UserError
 from shoal.learn import logprobs
 from shoal.learn.batch import Trained, make_rows, micro_batches
 from shoal.learn.logprobs import check_architecture, token_logprobs
+from shoal.policy.loading import LanguageModel
 
 CPU = torch.device("cpu")
 GROUPS = [(6, [9, 1, 4]), (2, [3, 12]), (11, [5]), (12, [3])]
@@ -123,9 +134,13 @@ def test_capped_logits_are_capped() -> None:
     torch.testing.assert_close(packed(model, 1000)[0], separate(model), rtol=1e-5, atol=1e-5)
 
 
+def named(model: Any) -> LanguageModel:
+    return LanguageModel("m", model, make_tokenizer(), frozenset([1]), 1, 0)
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_known_architectures_are_accepted(architecture: str) -> None:
-    check_architecture(make_model(architecture), "m")
+    check_architecture(named(make_model(architecture)))
 
 
 def test_an_architecture_that_scales_its_logits_is_accepted() -> None:
@@ -145,7 +160,7 @@ def test_an_architecture_that_scales_its_logits_is_accepted() -> None:
         eos_token_id=1,
         pad_token_id=0,
     )
-    check_architecture(CohereForCausalLM(config).eval(), "m")
+    check_architecture(named(CohereForCausalLM(config).eval()))
 
 
 def test_an_architecture_without_attention_is_refused() -> None:
@@ -154,4 +169,4 @@ def test_an_architecture_without_attention_is_refused() -> None:
     torch.manual_seed(0)
     config = MambaConfig(vocab_size=60, hidden_size=16, state_size=4, num_hidden_layers=1, initializer_range=0.5)
     with pytest.raises(UserError, match=r"model 'm' \(mamba\)"):
-        check_architecture(MambaForCausalLM(config).eval(), "m")
+        check_architecture(named(MambaForCausalLM(config).eval()))

@@ -11,10 +11,11 @@ import torch
 from tiny import CPU, assert_same, make_lm, make_policy, make_scored, make_tokenizer, plain_logprobs, weights
 from transformers import AutoModelForCausalLM, BloomConfig, JambaConfig, MambaConfig
 
+from shoal.errors import say_once
 from shoal.learn import learner as learning
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.decoders.base import Request, Sampling
-from shoal.policy.decoders.generate import GenerateDecoder, fitting_decoder, say_once
+from shoal.policy.decoders.generate import GenerateDecoder, fitting_decoder
 from shoal.policy.decoders.own import OwnDecoder
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load

@@ -169,7 +169,7 @@ def test_a_gguf_file_cut_short_is_an_error_of_one_line(smollm2: Path, tmp_path: 
 @pytest.mark.slow
 def test_a_gguf_file_loads_answers_saves_and_loads_again(gguf: Path, tmp_path: Path) -> None:
     lm = load(str(gguf), DEVICE)
-    check_architecture(lm.model, lm.name)
+    check_architecture(lm)
     policy = LanguagePolicy(lm, Sampling(max_completion_length=6), CPU)
     (answers,) = policy.generate([make_question("What is 2 + 2?", system="Be brief.")], 2, seed=0)
     assert all(answer.token_ids for answer in answers)

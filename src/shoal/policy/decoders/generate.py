@@ -18,23 +18,29 @@ from shoal.policy.decoders.turns import Conversations
 from shoal.policy.device import Placement
 from shoal.policy.loading import LanguageModel
 from shoal.policy.products import cast_once
+from shoal.policy.verdicts import remembered
 
 
 def fitting_decoder(lm: LanguageModel, placement: Placement) -> Decoder:
     """The fastest decoder that is right for `lm`; a line on standard error says if it is slow. Only shoal's own shows
     pictures. Raises `UserError` if none is right."""
-    refused: list[UserError] = []
     makers: list[MakeDecoder] = [OwnDecoder, GenerateDecoder, partial(GenerateDecoder, use_cache=False)]
-    for make in makers[: 1 if lm.vision else None]:
-        try:
-            check_decoder(decoder := make(lm, placement), lm, placement)
-        except UserError as error:
-            refused.append(error)
-            continue
-        if refused:
-            say_once(f"{refused[0]}; transformers' own passes decode and train it instead, which is slower")
-        return decoder
-    raise refused[-1]
+
+    def tried() -> tuple[int, str]:
+        refused: list[UserError] = []
+        for number, make in enumerate(makers[: 1 if lm.vision else None]):
+            try:
+                check_decoder(make(lm, placement), lm, placement)
+            except UserError as error:
+                refused.append(error)
+            else:
+                return number, str(refused[0]) if refused else ""
+        raise refused[-1]
+
+    number, reason = remembered("decoder", lm, placement, tried)
+    if reason:
+        say_once(f"{reason}; transformers' own passes decode and train it instead, which is slower")
+    return makers[number](lm, placement)
 
 
 class GenerateDecoder:
