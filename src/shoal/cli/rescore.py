@@ -2,22 +2,32 @@
 
 import argparse
 import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final
 
-from msgspec.structs import replace
+from rich.console import Console
 
 from shoal.cli.flags import add_allow_code, add_own_code, config_of, given_settings
 from shoal.errors import UserError
+from shoal.protocols import Grader
+from shoal.rollout import QuestionId
+from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
 
 HELP = """Computes the rewards of all answers that a run recorded again, and tells which change. The run stays as it is.
 
   shoal rescore runs/one                          with today's scorer of its tasks
   shoal rescore runs/one --reward my.py:score     with a function of your own"""
-EXAMPLES: Final = 10
-"""Changed rewards that are shown."""
+KEY: Final = ("round", "node", "task", "seed", "index", "prompt")
+"""What the answers of one group have in common."""
+MOST, TOGETHER, EXAMPLES, SHOWN = 4096, 16, 10, 4000
+"""Answers of a group; groups that are scored at once; changed rewards that are shown; characters of their texts."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,60 +40,82 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     from shoal.policy.device import place
     from shoal.rewards import RewardVerifier, rewards_of
-    from shoal.runs.tables import ROLLOUTS, read_table
     from shoal.sandbox.verifier import Verifier
-    from shoal.tasks import Tasks
 
     config = config_of(args.run / "config.toml", given_settings(args), args.allow_code)
-    table = read_table(args.run, ROLLOUTS)
-    if table.empty:
-        raise UserError(f"{args.run} has no rollouts to score again")
     tasks = Tasks(config.tasks)
-    today = {name: (version, of) for name, version, of in tasks.identities}
-    items, before, shown = [], [], []
-    for (task, seed, index, prompt), rows in table.groupby(["task", "seed", "index", "prompt"], sort=False):
-        if task not in today or rows["conversation"].notna().any():
-            continue
-        version, of = today[task]
-        question = replace(tasks.first(tasks.labels[0], 0).id, task=task, version=version, config=of)
-        question = replace(question, seed=int(seed), index=int(index))
-        if tasks.question(question).shown == prompt:
-            items.append((question, list(rows["completion"])))
-            before += list(rows["reward"])
-            shown += [(str(prompt), str(text)) for text in rows["completion"]]
-    if not items:
-        raise UserError("none of the recorded questions can be made again: the tasks have changed")
-    with Verifier(config.tasks) as verifier:
+    count, left_out = Counter[str](), Counter[str]()
+    examples: list[dict[str, Any]] = []
+    groups = _groups(args.run, tasks, left_out)
+    with Verifier(config.tasks) as verifier, Console(stderr=True).status("reading the run") as status:
         rewards = rewards_of(config, verifier, place("cpu"))
-        try:
-            scored = (RewardVerifier(tasks, rewards) if rewards else verifier).score(items)
-            trouble = rewards.trouble if rewards else verifier.trouble
-        finally:
-            if rewards:
-                rewards.close()
-    after = [value for group in scored for value in group]
-    changed = [(a, b, *text) for a, b, text in zip(before, after, shown, strict=True) if abs(a - b) > 1e-6]
-    told: dict[str, Any] = {
-        "answers": len(after),
-        "left_out": len(table) - len(after),
-        "changed": len(changed),
-        "higher": sum(b > a for a, b, *_ in changed),
-        "lower": sum(b < a for a, b, *_ in changed),
-        "pass@1_before": fmean(value >= 1 for value in before),
-        "pass@1_after": fmean(value >= 1 for value in after),
-        "examples": [
-            dict(zip(("before", "after", "prompt", "completion"), row, strict=True)) for row in changed[:EXAMPLES]
-        ],
-        "trouble": trouble,
-    }
+        with closing(rewards) if rewards else nullcontext():
+            scorer: Grader = RewardVerifier(tasks, rewards) if rewards else verifier
+            while some := list(islice(groups, TOGETHER)):
+                scored = scorer.score([(id, [row["completion"] for row in group]) for id, group in some])
+                rows = [row for _, group in some for row in group]
+                for row, after in zip(rows, chain.from_iterable(scored), strict=True):
+                    before = row["reward"]
+                    changed = abs(before - after) > 1e-6
+                    count.update(answers=1, higher=changed and before < after, lower=changed and before > after)
+                    count.update(before=before >= 1, after=after >= 1)
+                    if changed and len(examples) < EXAMPLES:
+                        said = {name: row[name][:SHOWN] for name in ("prompt", "completion")}
+                        examples.append({"before": before, "after": after, **said})
+                status.update(f"round {some[-1][1][0]['round']}: {count['answers']:,} answers scored")
+            trouble = scorer.trouble
+    left = "".join(f"; left out: {number:,} {reason}" for reason, number in left_out.items())
+    if not count["answers"]:
+        raise UserError(f"{args.run} has no answers that can be scored again{left}")
+    changes = count["higher"] + count["lower"]
+    right = {when: count[when] / count["answers"] for when in ("before", "after")}
     if args.json:
-        print(json.dumps(json_safe(told)))
+        told = {"answers": count["answers"], "left_out": left_out, "changed": changes}
+        told |= {name: count[name] for name in ("higher", "lower")}
+        told |= {f"pass@1_{when}": share for when, share in right.items()}
+        print(json.dumps(json_safe(told | {"examples": examples, "trouble": trouble})))
         return 0
-    left = f" ({told['left_out']} left out: another question today, or a conversation)" if told["left_out"] else ""
-    print(f"{len(after)} answers{left}: {len(changed)} rewards change, {told['higher']} up and {told['lower']} down")
-    print(f"pass@1 of these answers: {told['pass@1_before']:.3f} before, {told['pass@1_after']:.3f} after")
-    for a, b, prompt, text in changed[:EXAMPLES]:
-        print(f'  {a:g} -> {b:g}  "{printable(prompt, 60)}" -> "{printable(text, 60)}"')
+    print(
+        f"{count['answers']:,} answers: {changes:,} rewards change, {count['higher']:,} up and {count['lower']:,} down"
+    )
+    print(f"pass@1 of these answers (1 or more): {right['before']:.3f} before, {right['after']:.3f} after{left}")
+    for each in examples:
+        texts = " -> ".join(f'"{printable(each[name], 60)}"' for name in ("prompt", "completion"))
+        print(f"  {each['before']:g} -> {each['after']:g}  {texts}")
     if trouble:
         print(printable(trouble, 300))
     return 0
+
+
+def _groups(run: Path, tasks: Tasks, left_out: Counter[str]) -> Iterator[tuple[QuestionId, list[dict[str, Any]]]]:
+    """The answers to each question that the tasks still ask, in the order of the run; the others are counted."""
+    from shoal.runs.tables import ROLLOUTS, records
+
+    rows = records(run, ROLLOUTS, [*KEY, "completion", "reward", "conversation"])
+    for key, group in groupby(rows, itemgetter(*KEY)):
+        id = _question(tasks, *key[2:])
+        while some := list(islice(group, MOST)):
+            single = [row for row in some if row["conversation"] is None]
+            whole = [r for r in single if r["completion"] is not None and math.isfinite(r["reward"] or 0.0)]
+            whole = [row for row in whole if row["reward"] is not None]
+            if id and whole:
+                yield id, whole
+            reasons = {
+                "in conversations, which an environment would have to continue": len(some) - len(single),
+                "without an answer or a reward": len(single) - len(whole) if id else 0,
+                "to questions that these tasks no longer ask": 0 if id else len(single),
+            }
+            left_out.update({reason: number for reason, number in reasons.items() if number})
+
+
+def _question(tasks: Tasks, task: str, seed: int | None, index: int | None, prompt: str) -> QuestionId | None:
+    """The question that the tasks of today ask in these words."""
+    for name, version, config in tasks.identities:
+        if name == task and seed is not None and index is not None:
+            id = QuestionId(name, version, config, seed, index)
+            try:
+                if tasks.question(id).shown == prompt:
+                    return id
+            except (UserError, ValueError):  # a stranger's, out of range, or one that its task fails to make
+                continue
+    return None

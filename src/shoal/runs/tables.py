@@ -181,10 +181,26 @@ def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tupl
     return own, sorted(others, key=lambda item: (-item[2], item[0]))
 
 
-def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """These columns of the rows of `node`, `node` among them, some thousands at a time. What older runs lack is left
-    out. Texts are dictionaries: one that stands in a million rows takes memory once. Raises `UserError` for files that
-    are no tables, or beyond the bounds."""
+def records(run: Path, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """These columns of all rows, one row at a time, within the bounds of `rows_of`: what is missing is None."""
+    for rows in rows_of(run, table, None, columns):
+        cells = {name: _cells(rows[name]) if name in rows.schema.names else [None] * len(rows) for name in columns}
+        yield from (dict(zip(columns, row, strict=True)) for row in zip(*cells.values(), strict=True))
+
+
+def _cells(column: pa.Array) -> list[Any]:
+    """The values of a column; equal texts are one object, and bytes that are no text become ?."""
+    if not isinstance(column, pa.DictionaryArray):
+        found: list[Any] = column.to_pylist()
+        return found
+    texts = [text and text.decode(errors="replace") for text in column.dictionary.cast(pa.binary()).to_pylist()]
+    return [None if at is None else texts[at] for at in column.indices.to_pylist()]
+
+
+def rows_of(run: Path, table: str, node: str | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """These columns of the rows of `node` (None: of all), `node` among them, some thousands at a time. What older runs
+    lack is left out. Texts are dictionaries: one that stands in a million rows takes memory once. Raises `UserError`
+    for files that are no tables, or beyond the bounds."""
     for part in sorted((run / table).glob("*.parquet")):
         try:
             with _checked(part, table, columns) as rows:
@@ -192,7 +208,8 @@ def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterato
                 for number in range(rows.num_row_groups):
                     for batch in _renamed(rows.read_row_group(number, wanted, use_threads=False)).to_batches(BATCH):
                         nodes = batch["node"]
-                        yield batch.filter(pc.equal(nodes.indices, nodes.dictionary.index(node)))
+                        mine = None if node is None else pc.equal(nodes.indices, nodes.dictionary.index(node))
+                        yield batch if mine is None else batch.filter(mine)
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
 
