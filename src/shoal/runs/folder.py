@@ -336,7 +336,7 @@ def read_warnings(run: Path) -> list[str]:
         raise UserError(f"cannot read {path}: {error}") from error
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise UserError(f"{path} is not a list of warnings")
-    return found[:MAX_WARNINGS]
+    return list(dict.fromkeys(found))[:MAX_WARNINGS]  # each once, so that one that comes again hides no other
 
 
 def best_node(rows: Sequence[Mapping[str, Any]]) -> str:

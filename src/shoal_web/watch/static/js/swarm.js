@@ -31,6 +31,7 @@ export class Swarm {
     this.defenceCard = card("Refusals and attacks", null, this.defence);
     for (const each of [this.peersCard, this.refused.element]) each.classList.add("wide");
     this.aside = h("div", { class: "stack" }, this.linkCard, this.defenceCard);
+    this.aside.hidden = this.refused.element.hidden = true; // until it is known what they show
     fill(section, h("div", { class: "grid" }, this.gainsCard, this.graph.element, this.aside, this.peersCard, this.refused.element));
   }
 
@@ -38,8 +39,11 @@ export class Swarm {
     this.again = () => this.update(context);
     const { id, summary } = context;
     const own = summary.kind !== "swarm"; // what only a node's own folder has
-    this.select.hidden = this.refused.element.hidden = this.aside.hidden = !own;
-    this.graph.element.classList.toggle("wide", !own);
+    this.select.hidden = !own;
+    if (!own) {
+      this.refused.element.hidden = this.aside.hidden = true;
+      this.graph.element.classList.add("wide");
+    }
     const [graph, refused] = await Promise.all([
       ask(`runs/${id}/graph`, { rounds: this.rounds }), own && askSpread(id, "rollouts/refused"),
     ]);
