@@ -62,6 +62,8 @@ def command(args: argparse.Namespace) -> int:
 def _invited_again(folder: Path, invited: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
     """The settings `typed`, with where the swarm is by an invitation. Raises `UserError` unless the node in `folder`
     is one of that swarm and its tasks."""
+    if not (folder / CONFIG).exists():
+        raise UserError(f"{folder} is not the folder of a run (it has no {CONFIG}): nothing to resume")
     kept = read_config(folder / CONFIG)
     name, theirs = kept.get("network", {}).get("name"), invited["network"]["name"]
     tasks, asked = kept.get("tasks", {}), invited["tasks"]

@@ -37,6 +37,7 @@ from shoal.rewards import Combined, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
+from shoal.runs.folder import CONFIG
 from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
 from shoal.runs.models import OF_ONE_PROCESS, endpoint_policy, make_nodes, make_policies
 from shoal.sandbox.replay import attach_environments
@@ -192,6 +193,7 @@ class Nodes:
         """Writes a checkpoint."""
         self.each(partial(node.save, folder / node.name) for node in self.nodes)
         save_tasks(folder, self.tasks)
+        (folder / CONFIG).write_text(self.config.to_toml())
 
     def close(self) -> None:
         self._stack.close()

@@ -10,7 +10,10 @@ A model learns only where some answers to a question are better than others. Aft
 the answers themselves show why. Their texts are a model's: what is quoted of them is short and printable.
 """
 
+from collections import deque
 from collections.abc import Sequence
+from math import sqrt
+from statistics import fmean, variance
 
 from shoal.config.answer_form import extract
 from shoal.config.settings import Config
@@ -27,6 +30,8 @@ from shoal.untrusted import printable
 
 ROUNDS = 3
 """Rounds without anything to learn from, after which a run says so."""
+FLAT = 300
+"""Rounds in which the mean reward does not rise, after which it says so."""
 SHOWN, QUOTED = 3, 100
 """Answers that are shown, and characters of each."""
 
@@ -42,11 +47,17 @@ class Diagnosis:
         self.warning = ""
         """The same for people: a line, and three lines of answers."""
         self._dead: list[list[Scored]] = []
+        self.flat = ""
+        """That rewards have not risen for long; or ""."""
+        self._means: deque[float] = deque(maxlen=FLAT)
 
     def look(self, results: Sequence[RoundResult]) -> None:
         """Takes the results of a round, of the nodes that learn."""
         groups = [scored for result in results for scored in result.local]
         batch = [scored for result in results for scored in result.batch]
+        if rewards := [reward for scored in groups for reward in scored.rewards]:
+            self._means.append(fmean(rewards))
+            self.flat = self._flat()
         if not groups or any(scored.live or scored.has_signal for scored in (*groups, *batch)):
             self._dead.clear()
             self.cause = self.warning = ""
@@ -55,6 +66,20 @@ class Diagnosis:
         if len(self._dead) == ROUNDS:
             self.cause, why = self._why([scored for groups in self._dead for scored in groups])
             self.warning = "\n".join([f"nothing to learn from in {ROUNDS} rounds: {why}", *map(_shown, groups[:SHOWN])])
+
+    def _flat(self) -> str:
+        """Compares the two halves of the last `FLAT` rounds."""
+        half = FLAT // 2
+        before, now = list(self._means)[:half], list(self._means)[half:]
+        if len(self._means) < FLAT or fmean(now) >= 0.9:
+            return ""
+        error = sqrt((variance(before) + variance(now)) / half)
+        if fmean(now) - fmean(before) > max(0.005, 2 * error):
+            return ""
+        return (
+            f"the reward of own answers does not rise: {fmean(now):.2f} in the last {half} rounds, {fmean(before):.2f} "
+            "before. Take easier tasks (--suite) or a larger model (--model), or stop: what is learned is kept"
+        )
 
     def _why(self, groups: Sequence[Scored]) -> tuple[str, str]:
         """The cause in a word; why, and what to do, in a line."""

@@ -301,8 +301,9 @@ def _check_free(path: Path) -> None:
     with disk_errors(path):
         if path.exists() and not path.is_dir():
             raise UserError(f"{path} is a file: choose another --out")
-        # a kill in `create` leaves these two behind
-        taken = path.exists() and {entry.name for entry in path.iterdir()} - {LOCK, f".{CONFIG}.tmp"}
+        # a kill before the first round leaves these behind; a file of settings without LOCK is somebody's own
+        names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+        taken = names - {LOCK, f".{CONFIG}.tmp"} - ({CONFIG} if LOCK in names else set())
     if taken:
         is_run = (path / CONFIG).exists()
         advice = f"go on with it by --resume {path}, or choose" if is_run else "choose"

@@ -94,6 +94,7 @@ class Record:
             "questions": self.nodes.tasks.trouble,
             "steps": self._skipped,
             **{name: tracker.trouble for name, tracker in self.trackers.items()},
+            "flat": "" if self.diagnosis.cause else self.diagnosis.flat,
             self.diagnosis.cause: self.diagnosis.warning,
         }
         return {cause: text for cause, text in found.items() if text}

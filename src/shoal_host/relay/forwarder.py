@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions, cannot_listen
+from shoal.transports.zenoh.session import LIMITS, MAX_MESSAGE, TransportOptions, cannot_listen
 from shoal_host.addresses import address_of
 from shoal_host.relay.zenoh_fields import Unreadable
 from shoal_host.relay.zenoh_wire import NoClient, Reader
@@ -145,32 +145,33 @@ class Forwarder:
                 continue
             address = address_of(where[0])
             await asyncio.sleep(0)  # open connections come first
-            if self._enter(address):
-                self._begin(self._serve(link, address, context))
-            else:
+            if why := self._enter(address):
+                with suppress(OSError):
+                    link.send(LIMITS + why.encode())
                 link.close()
+            else:
+                self._begin(self._serve(link, address, context))
 
-    def _enter(self, address: str) -> bool:
-        """Whether one more connection of this address is accepted."""
+    def _enter(self, address: str) -> str:
+        """Why no more connections of this address are accepted; empty if one is."""
         usage = self._addresses.setdefault(address, AddressUsage(time.monotonic()))
         if address not in self.limits.exempt and usage.connections >= self.limits.address_sessions:
-            self._refuse(address, "too many of one address")
-            return False
+            return self._refuse(address, "too many of one address")
         if self.connections >= self.limits.sessions:
-            self._refuse(address, "too many")
-            return False
+            return self._refuse(address, "too many")
         self.connections += 1
         usage.connections += 1
-        return True
+        return ""
 
-    def _refuse(self, address: str, why: str) -> None:
-        """Counts it, and prints it: an address once a minute for each cause, and at most `SAID` in a minute."""
+    def _refuse(self, address: str, why: str) -> str:
+        """Counts it, returns it, and prints it: an address once a minute for each cause, at most `SAID` a minute."""
         self.refused[why] += 1
         now = time.monotonic()
         self._said = {what: at for what, at in self._said.items() if now - at < SILENCE}
         if why != "silent" and (address, why) not in self._said and len(self._said) < SAID:
             self._said[address, why] = now
             print(f"{LIMITED}{address}: {why}", flush=True)
+        return why
 
     async def _serve(self, link: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
         """Forwards one connection until it ends or is cut."""

@@ -11,7 +11,7 @@ from shoal.config.settings import Config
 from shoal.node import RoundResult
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Question, Rollout, Scored
-from shoal.runs.diagnosis import ROUNDS, Diagnosis
+from shoal.runs.diagnosis import FLAT, ROUNDS, Diagnosis
 from shoal.tasks import Tasks
 
 
@@ -131,3 +131,19 @@ def test_the_cause_is_true_of_rewards_of_ones_own(
 
 def test_an_environment_whose_scores_are_alike_beyond_1_is_not_called_solved() -> None:
     assert "all rewards are 3.2. Let the reward" in found(["<answer>7</answer>", "8"], reward=3.2).warning
+
+
+def test_rewards_that_do_not_rise_for_long_are_said_with_what_to_do() -> None:
+    config = Config.model_validate({"tasks": {"only": ["chain_sum"]}}).resolved()
+    tasks = Tasks(config.tasks)
+    [question] = tasks.draw(1, "key")
+    for last, flat in ((0.25, True), (0.75, False)):
+        diagnosis = Diagnosis(config, tasks)
+        for round in range(FLAT):
+            assert not diagnosis.flat
+            mean = 0.25 if round < FLAT // 2 else last
+            live = group(question, ["1", "2"], [mean - 0.25, mean + 0.25])
+            diagnosis.look([result([live])])
+        assert bool(diagnosis.flat) == flat
+        assert "Take easier tasks" in diagnosis.flat or not flat
+        assert not diagnosis.warning

@@ -175,7 +175,8 @@ def test_create_refuses_what_is_taken(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")
-    RunFolder.create(tmp_path / "run", "").close()
+    with RunFolder.create(tmp_path / "run", "") as run:
+        run.log([{"round": 1, "node": "ada"}])
     for name, words in (("file", "is a file"), ("full", "is not empty"), ("run", "--resume")):
         with pytest.raises(UserError, match=f"(?s){words}.*--out"):
             RunFolder.create(tmp_path / name, "")
@@ -189,6 +190,8 @@ def test_create_takes_an_empty_folder_and_what_a_kill_left(tmp_path: Path) -> No
     (tmp_path / ".config.toml.tmp").touch()
     RunFolder.create(tmp_path, "seed = 2").close()
     assert (tmp_path / "config.toml").read_text() == "seed = 2"
+    with RunFolder.create(tmp_path, "seed = 3"):  # killed before its first round: it holds no run yet
+        assert (tmp_path / "config.toml").read_text() == "seed = 3"
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -206,7 +206,7 @@ def test_an_address_gets_its_share_of_the_sessions(relay: Relay) -> None:
     process = relay("--listen", where, "--address-sessions", "2", "--status-every", "0.1")
     options = TransportOptions(connect=(where,))
     with open_session(options) as one, open_session(options):
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable, match="limits this machine's address: too many of one address"):
             open_session(options)
         with from_address(where, "127.0.0.2") as other:
             got: list[str] = []

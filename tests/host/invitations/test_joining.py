@@ -156,3 +156,21 @@ def test_the_core_alone_says_who_reads_invitations(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(shoal.cli.swarms, "offered", lambda group: {})
     assert "needs the package shoal_host" in complaint(capsys, "join", "SHOAL:AAAA")
     assert "needs the package shoal_host" in complaint(capsys, "join", "--show", "SHOAL:AAAA")
+
+
+def test_an_invitation_with_resume_is_of_the_same_swarm(joined: list[Config], capsys: Capture, here: Path) -> None:
+    assert "nothing to resume" in complaint(capsys, "join", WORD, "--resume", "gone")
+    kept = {"round": {"nodes": 1}, "network": {"name": "reef", "connect": ["203.0.113.9:7447"]}}
+    run = here / "run"
+    run.mkdir()
+    tasks = {"suite": "reef", "only": ["products"]}
+    for other, said in (
+        ({"network": {"name": "lagoon"}}, "trains in the swarm 'lagoon', and this invitation is to 'reef'"),
+        ({"tasks": {"suite": "pond"}}, "trains on other tasks than this invitation asks for"),
+    ):
+        settings = {"tasks": tasks, **kept, **other}
+        (run / "config.toml").write_text(Config.model_validate(settings).to_toml())
+        assert said in complaint(capsys, "join", WORD, "--resume", "run")
+    (run / "config.toml").write_text(Config.model_validate(kept | {"tasks": tasks}).to_toml())
+    assert main(["join", WORD, "--resume", "run"]) == 0
+    assert joined[-1].network.connect == ["127.0.0.1:7447"]

@@ -15,8 +15,10 @@ Measurements on eclipse-zenoh 1.10.2 decided the modes:
 - A client does not open while no relay answers (`Unreachable`: try again later). A peer does, and keeps trying.
 """
 
+import contextlib
 import json
 import re
+import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +29,10 @@ import zenoh
 from shoal.config.sections import NetworkConfig
 from shoal.errors import UserError
 from shoal.transports.base import Unreachable
+from shoal.untrusted import printable
 
 MAX_MESSAGE = 1 << 20  # bytes of the largest message that is assembled from fragments; larger ones are dropped
+LIMITS = b"shoal relay: "  # and why it lets nobody in: what it says to connections that it does not take
 BATCHES = 16  # batches of 64 KiB that may wait on a link for each priority: the most that Zenoh allows
 PATIENCE = 500_000  # microseconds that a node's sending thread waits for a congested link before it drops a message
 ANY_ADDRESS = "tcp/0.0.0.0:0"  # any free port of all addresses, where others come by multicast, which is of IPv4
@@ -195,9 +199,24 @@ def open_config(config: dict[str, Any]) -> zenoh.Session:
     endpoints = ", ".join(config["listen"]["endpoints"])
     if "Unable to connect" in reason:
         places = ", ".join(config["connect"]["endpoints"])
+        if limit := next(filter(None, map(_limit, config["connect"]["endpoints"][:4])), ""):
+            raise Unreachable(limit)
         why = ", or certificates do not fit (network.tls)" if "tls/" in places else ""  # Zenoh does not say which
         raise Unreachable(f"none of {places} answers{why}")
     raise cannot_listen(reason, endpoints)
+
+
+def _limit(endpoint: str) -> str:
+    """Why the relay at `endpoint` does not let this address in, if it says so to whoever connects."""
+    host, _, port = endpoint.partition("/")[2].rpartition(":")
+    said = b""
+    with contextlib.suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), 2.0) as link:
+        link.settimeout(1.0)
+        said = link.recv(200)
+    if not said.startswith(LIMITS):
+        return ""
+    why = printable(said[len(LIMITS) :].decode(errors="replace"), 80)
+    return f"the relay {endpoint} limits this machine's address: {why}; close connections from here, or wait"
 
 
 def cannot_listen(reason: str, endpoints: str) -> UserError:
