@@ -67,8 +67,9 @@ def _plain(text: str) -> str:
 
 _CHANGED = re.compile(r"\b(?:wait|hmm|actually|correction)\b[,.:!… ]{0,4}(?=\S)", re.IGNORECASE)
 """The writer changes his mind."""
-_WRONG = re.compile(r"[^.;!?\n]{1,200}\b(?:incorrect|wrong|false)\b[^.;!?\n]{0,200}[.;!?]?", re.IGNORECASE)
-"""A sentence that says what is wrong."""
+_SENTENCE = re.compile(r"[^.;!?\n]*[.;!?\n]?")
+_WRONG = re.compile(r"\b(?:incorrect|wrong|false)\b", re.IGNORECASE)
+"""In a sentence that says what is wrong."""
 _NOT = re.compile(r"\b(?:not|nicht|never)\b|n['’]t\b")
 
 
@@ -164,7 +165,8 @@ def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
     last_line = said.rpartition(NEW_LINE)[2]
     if _OPTION.match(last_line) and len(options_in(said)) > 1:  # the options as they were asked
         return ""
-    line = re.sub(r"[.,;:!?()]", "", f" {_folded(_WRONG.sub('', last_line))} ")
+    last_line = "".join(one for one in _SENTENCE.findall(last_line) if not _WRONG.search(one, 1)) if texts else ""
+    line = re.sub(r"[.,;:!?()]", "", f" {_folded(last_line)} ")
     places = {label: line.find(f" {_folded(text)} ") for label, text in texts.items() if text}
     named = {label for label, start in places.items() if start >= 0 and not _NOT.search(line[:start])}
     return named.pop() if len(named) == 1 else ""

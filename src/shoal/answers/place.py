@@ -5,6 +5,7 @@ r"""Where in a completion the answer stands, and what is written around it.
 
 The order is the same for every kind of answer: tags, boxes, `####`, a statement such as "the answer is", otherwise all
 of it. Of several marks the last one counts that is not empty. What stands inside `<think>` is not an answer.
+Of a text longer than `LONGEST`, what stands behind its last `</think>` is read, or its beginning and its end.
 """
 
 import html
@@ -15,7 +16,9 @@ from typing import Final, NamedTuple
 MOST_MARKS: Final = 12
 """Pairs of marks around each other."""
 READ: Final = 2000
-"""Characters of a text that are read at its beginning and at its end."""
+"""Characters of a text without thoughts that are read at its beginning and at its end."""
+LONGEST: Final = 16_000
+"""Characters of the longest text that is read whole; of a longer one as many at its end."""
 
 _THOUGHT = re.compile(
     r"<(/?)(?:think|thinking|thought|thoughts|reasoning|scratchpad)>|(\[THINK\])|(\[/THINK\])"
@@ -72,6 +75,9 @@ class Place(NamedTuple):
 
 def place(text: str) -> Place | None:
     """Where the answer stands; None if nothing is answered: the text is empty, or nothing but thoughts."""
+    if len(text) > LONGEST:
+        text = text[max(0, text.rfind("</think>")) :]
+        text = text if len(text) <= LONGEST else f"{text[:READ]}\n…\n{text[-LONGEST:]}"
     said = _as_shown(clipped(spoken(text))).strip()
     if not said:
         return None

@@ -17,7 +17,7 @@ from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
 """The core's own kinds."""
-SCORES_VERSION: Final = 5
+SCORES_VERSION: Final = 6
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
 
 

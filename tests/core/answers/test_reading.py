@@ -417,6 +417,7 @@ PIECES += [
     "±3 ",
     "0.\\overline{3}",
 ]
+PIECES += ["</s>", "9:40 ", "5 (a) ", "~~5", "step 1: ", "<", "a wrong ", "; 5 + ", "wait A "]
 PIECES += [" ", "answer: A) ", "- ", "1.1", "\\frac{1}{"]
 
 
@@ -435,6 +436,57 @@ def test_a_text_made_to_take_long_does_not(piece: str) -> None:
         return min(took)
 
     assert seconds(100_000) < 3 * seconds(50_000) + 0.05
+
+
+HEAVY = [
+    r"\frac{1}{1+" * 12 + "2" + "}" * 12,
+    r"\sqrt{2+" * 12 + "2" + "}" * 12,
+    "(" * 12 + "1" + ")" * 12,
+    "9^{9^{9^9}}",
+    "x^{x^{x^{x}}}",
+    "7^{-99999999}",
+    r"1.5\times 10^{99999999}",
+    "1e99999999",
+    "(x+y+z)^{20}",
+    r"(1+\sqrt{2})^{200}",
+    "99999!+1",
+    r"\binom{99999999}{45}",
+    "+".join(f"x^{n}" for n in range(100)),
+    "".join(f"(x+{n})" for n in range(20)),
+    r"\{" + ",".join(map(str, range(300))) + r"\}",
+    r"\begin{pmatrix}" + r"\\".join("&".join("1" * 20) for _ in range(50)) + r"\end{pmatrix}",
+    r"\int_0^1 e^{x^5} dx",
+    "|" * 100 + "1" + "|" * 100,
+    "-" * 400 + "1",
+]
+
+
+@pytest.mark.parametrize("heavy", HEAVY)
+def test_math_verify_sees_no_formula_that_takes_it_minutes(heavy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    math_verify = pytest.importorskip("math_verify")
+    seen: list[str] = []
+    monkeypatch.setattr(math_verify, "parse", lambda text, **_: seen.append(text))
+    for said in (heavy, f"\\boxed{{{heavy}}}", f"The answer is ${heavy}$.", f"\\boxed{{{heavy}}}" * 50):
+        assert score("math", said, "y+1") == 0
+    assert not any(len(text) > 500 or heavy in text for text in seen)
+    assert score("math", f"\\boxed{{{heavy}}}", heavy) == 1
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [
+        (r"\frac{1}{1+\frac{1}{1+\frac{1}{2}}}", r"\boxed{\frac{3}{5}}"),
+        ("2^{2^{3}}", r"\boxed{256}"),
+        (r"\sqrt{2+\sqrt{3}}", r"\boxed{\sqrt{\sqrt{3}+2}}"),
+        ("x^{10}+x^9+x^8+x^7", r"\boxed{x^7+x^8+x^9+x^{10}}"),
+        ("(x+1)^3", r"\boxed{x^3+3x^2+3x+1}"),
+    ],
+)
+def test_formulas_of_usual_size_are_compared(right: str, said: str) -> None:
+    pytest.importorskip("math_verify")
+    load_math()
+    assert score("math", said, right) == 1
+    assert score("math", right, said) == 1
 
 
 @pytest.mark.parametrize("kind", ["number", "choice", "text", "exact", "math"])
