@@ -90,7 +90,8 @@ def read_file(path: Path, sheet: str = "") -> dict[str, File]:
     if not path.exists():
         raise UserError(f"there is no file {path}")
     if not ending:
-        raise UserError(f"{path}: files of data end with {', '.join((*TEXTS, *SHEETS, *JSONS, *TABLES))}")
+        first = "unzip it first; " if path.suffix.lower() in (".zip", ".7z", ".rar", ".tar", ".tgz") else ""
+        raise UserError(f"{path}: {first}files of data end with {', '.join((*TEXTS, *SHEETS, *JSONS, *TABLES))}")
     try:
         with _opened(path) as file:
             head = file.read(LOOKED)

@@ -43,6 +43,8 @@ def label_of(right: Any, options: Mapping[str, Any], first: int = 0, by_text: bo
         return list(options)[int(said) - first]
     if said in texts:
         return texts[said]
+    if not said:
+        raise ValueError("has no right answer: if no row has one, as in many test splits, take another (validation)")
     raise ValueError(f"has the right answer {printable(said, 40)!r}, which is none of its options {', '.join(options)}")
 
 

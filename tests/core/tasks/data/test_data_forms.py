@@ -284,3 +284,9 @@ def test_a_decimal_comma_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
 def test_a_table_without_names_of_columns_is_questions_and_answers(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("".join(f"{n} + 1?,{n + 1}\n" for n in range(20)))
     assert data_task(path=str(tmp_path / "x.csv")).info.train == 20
+
+
+def test_a_split_without_right_answers_says_which_one_to_take(tmp_path: Path) -> None:
+    rows = [{"ctx": f"Then {n}", "endings": ["he runs", "he sits"], "label": ""} for n in range(12)]
+    with pytest.raises(UserError, match=r"no right answer.*take another \(validation\)"):
+        data_task(path=str(write(tmp_path / "test.jsonl", rows)))

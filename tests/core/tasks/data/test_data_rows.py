@@ -237,6 +237,7 @@ def test_many_such_rows_are_refused(tmp_path: Path) -> None:
         ("q.jsonl", "", {}, "has no rows"),
         ("q.parquet", "PAR1", {}, "cannot be read after row 0"),
         ("q.pdf", "x", {}, "files of data end with"),
+        ("q.zip", "x", {}, "unzip it first"),
         ("gone.jsonl", None, {}, "there is no file"),
         ("x" * 5000, None, {}, "path of a data set: File name too long"),
         ("q.jsonl", '{"prompt":"a"}', {"split": "test"}, "is one file, without splits"),
