@@ -11,6 +11,7 @@ from shoal.untrusted import parse_json, read_regular
 
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that marks a folder of adapters."""
+WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 PREFIX = "base_model.model."
 """Of the names in a file, if peft's own class wrote it."""
 MOST_BYTES = 2**20
@@ -36,6 +37,8 @@ def base_name(folder: Path) -> str:
 def fill_adapters(model: Any, folder: Path, base: str) -> None:
     """Loads the adapters in `folder` into those of `model`, whose base has the name `base`."""
     peft = import_peft()
+    if not any((folder / file).is_file() for file in WEIGHTS):  # peft would look on the Hub
+        raise UserError(f"the adapters in '{folder}' have no weights: {' or '.join(WEIGHTS)} is missing")
     try:
         saved = peft.load_peft_weights(str(folder), device=str(model.device))
         misfits = peft.set_peft_model_state_dict(model, saved).unexpected_keys
@@ -62,7 +65,13 @@ def merged_with_adapters(model: Any, folder: Path, base: str) -> Any:
             adapted = peft.PeftModel(model, settings)
             fill_adapters(adapted, folder, base)
             merged = adapted.merge_and_unload()
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # kinds of adapters that cannot be merged
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RuntimeError,
+    ) as error:  # kinds of adapters that cannot be merged
         raise UserError(f"the adapters in '{folder}' cannot be merged: {in_brief(error)}") from error
     return merged.requires_grad_(True)
 

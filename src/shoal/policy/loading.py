@@ -3,6 +3,7 @@ adapters), a GGUF file, or a name on the Hugging Face Hub."""
 
 import contextlib
 import io
+import json
 import os
 import re
 import struct
@@ -100,6 +101,10 @@ class LanguageModel:
 
 SHOWN: Final = 3
 """Weights that an error names."""
+CONSTANT: Final = ".attn.masked_bias"
+"""The end of the name of a constant that GPT-2's older files have."""
+SINGLE: Final = "model.safetensors"
+INDEX: Final = "model.safetensors.index.json"
 ALIGNMENT = 64
 """Bytes."""
 SUPERBPE: Final = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, len("superbpe")) + b"superbpe"
@@ -122,7 +127,19 @@ def load(name: str, device: torch.device) -> LanguageModel:
     folder = Path(name).expanduser()
     if name not in EMBEDDED and is_adapters(folder):
         base = load_base(folder, device)
-        return replace(base, name=str(folder), model=merged_with_adapters(base.model, folder, base.name))
+        merged = merged_with_adapters(base.model, folder, base.name)
+        check_finite(str(folder), merged)
+        if not (folder / "tokenizer_config.json").is_file():
+            return replace(base, name=str(folder), model=merged)
+        try:  # what they were trained with: another chat template, another end
+            own: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        except Exception as error:
+            raise UserError(
+                f"the adapters in '{folder}' cannot be loaded: {_reason(name, 'tokenizer', error)}"
+            ) from error
+        check_vocabulary(name, merged, own)
+        asking = _take_asking(own)
+        return replace(language_model(name, merged, own), asking=asking)
     check_spelling(name)
     source, options = source_of(name)
     if named(name) and "gguf_file" not in options:
@@ -140,6 +157,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
             part = "tokenizer"
             tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
             part = "weights"
+            _check_index(Path(source) / INDEX)
             auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
             facts = facts_of(Path(source) / options["gguf_file"], config) if "gguf_file" in options else None
             if facts and facts.rope:
@@ -157,6 +175,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
     except Exception as error:  # loaders raise whatever their parsers do
         raise UserError(f"model '{name}' cannot be loaded: {_reason(name, part, error)}") from error
     check_weights(name, found)
+    check_finite(name, model)
     check_vocabulary(name, model, tokenizer)
     if facts:
         model.generation_config.eos_token_id = sorted(facts.stop_ids.union(_ids(model.generation_config.eos_token_id)))
@@ -180,9 +199,10 @@ def check_weights(name: str, found: Mapping[str, Any]) -> None:
         ("unexpected_keys", "have beside the model's"),
         ("mismatched_keys", "have in other shapes"),
     )
-    others = sorted(found.get("unexpected_keys") or ())
+    found = {keys: {key for key in found.get(keys) or () if not str(key).endswith(CONSTANT)} for keys, _ in wrong}
+    others = sorted(found["unexpected_keys"])
     for keys, what in wrong:
-        names = sorted(map(_named, found.get(keys) or ()))
+        names = sorted(map(_named, found[keys]))
         if names:
             alike = next((other for other in others for key in names if other.endswith(f".{key}")), "")
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -194,6 +214,28 @@ def check_weights(name: str, found: Mapping[str, Any]) -> None:
 def _named(key: str | tuple[str, Any, Any]) -> str:
     """A weight, and of one in another shape this and the model's own."""
     return key if isinstance(key, str) else f"{key[0]} ({list(key[1])} for {list(key[2])})"
+
+
+def _check_index(file: Path) -> None:
+    """Raises `UserError` if the list of a folder's files names one outside of it, or if the folder has weights beside
+    those of the list: transformers would take these and say nothing."""
+    if not file.is_file():
+        return
+    names = {str(name) for name in json.loads(file.read_bytes())["weight_map"].values()}
+    for name in sorted(names):
+        if Path(name).name != name:
+            raise UserError(f"{file.name} names a file in another folder: {printable(name, 100)}")
+    if SINGLE not in names and (file.parent / SINGLE).is_file():
+        raise UserError(f"it has its weights twice, in {SINGLE} and in the files of {file.name}: remove one of them")
+
+
+def check_finite(name: str, model: Any) -> None:
+    """Raises `UserError` if weights are no numbers, or infinite."""
+    for weight, values in model.named_parameters():
+        if not values.sum().isfinite() and not values.isfinite().all():  # a sum is fast, and may be too large
+            raise UserError(
+                f"model '{name}' cannot be loaded: its weights {weight} have values that are NaN or infinite"
+            )
 
 
 def check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
@@ -219,7 +261,7 @@ def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
             f"model '{name}' has no end-of-sequence token, so its answers could not end; "
             "set eos_token_id in its config.json"
         )
-    eos_id = _turn_end(tokenizer, name, stop_ids)
+    eos_id = _turn_end(tokenizer, name, stop_ids, vocabulary(model))
     if not tokenizer.chat_template and not is_in_lines(tokenizer):
         # A base model goes on with the next question: what it says in one line is its answer.
         line_ends = _line_ends(tokenizer)
@@ -273,7 +315,8 @@ def source_of(name: str) -> tuple[str, dict[str, Any]]:
         return str(path.parent), local | {"gguf_file": path.name}
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise UserError(f"folder '{name}' holds no model: it has no config.json")
+            inside = next((f"; there is one in {below.parent}" for below in sorted(path.glob("*/config.json"))), "")
+            raise UserError(f"folder '{name}' holds no model: it has no config.json{inside}")
         return str(path), local
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"'{name}' is no model: give a Hugging Face name, a model folder or a .gguf file")
@@ -300,6 +343,8 @@ def _reason(name: str, part: str, error: Exception) -> str:
             return f"{file.name} only points to a file in Git LFS: fetch that with git lfs pull"
     if part == "tokenizer" and "backend tokenizer" in str(error):
         return "it has no tokenizer: tokenizer.json, tokenizer.model or the like is missing"
+    if part == "weights" and isinstance(error, KeyError):
+        return f"its config.json asks for something unknown: {printable(str(error), 100)}"
     return f"its {part} cannot be read: {in_brief(error)}"
 
 
@@ -330,7 +375,7 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     text, V = model.config.get_text_config(), vocabulary(model)
     for value in (model.generation_config.eos_token_id, text.eos_token_id, tokenizer.eos_token_id):
         ids.update(_ids(value))
-    return frozenset(i for i in ids if isinstance(i, int) and i < V)
+    return frozenset(i for i in ids if isinstance(i, int) and 0 <= i < V)
 
 
 def _ids(value: Any) -> list[Any]:
@@ -338,12 +383,16 @@ def _ids(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int]) -> int:
+def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int], V: int) -> int:
     """The stop token that the chat template puts after an answer; without a template, the tokenizer's own."""
     template = chat_template(tokenizer, name)
     if template.takes(("user", "assistant")):
         chat = template.frame(("user", "assistant")).text(["a", "b"])
-        ends = [i for i in tokenizer(chat, add_special_tokens=False).input_ids if i in stop_ids]
+        ids = tokenizer(chat, add_special_tokens=False).input_ids
+        if max(ids, default=0) >= V:
+            token = printable(str(tokenizer.convert_ids_to_tokens(max(ids))), 50)
+            raise UserError(f"model '{name}' cannot be asked: its chat template writes {token}, which has no weights")
+        ends = [i for i in ids if i in stop_ids]
         if ends:
             return int(ends[-1])
     return int(tokenizer.eos_token_id) if tokenizer.eos_token_id in stop_ids else min(stop_ids)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -193,3 +193,98 @@ def test_where_positions_depend_on_the_length_a_model_reads_no_more_than_the_ori
     rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32, **factors}
     assert reads(make_lm("llama", rope_parameters=rope).model) == 32
     assert reads(make_lm("llama").model) == 128
+
+
+def twice(folder: Path) -> None:
+    AutoModelForCausalLM.from_pretrained(GUPPY).save_pretrained(folder / "shards", max_shard_size="1MB")
+    for file in (folder / "shards").glob("model*"):
+        shutil.copy(file, folder)
+
+
+def outside(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"lm_head.weight": "../other/a.safetensors"}}')
+
+
+def not_a_number(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][3] = torch.nan
+    (folder / "model.safetensors").unlink()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def marker_without_weights(folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|user|>"]})
+    tokenizer.chat_template = "{% for m in messages %}<|user|>{{ m.content }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+
+
+def below(folder: Path) -> None:
+    shutil.copytree(GUPPY, folder / "checkpoint-10")
+    (folder / "config.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (twice, "it has its weights twice, in model.safetensors and in the files of model.safetensors.index.json"),
+        (outside, "model.safetensors.index.json names a file in another folder: ../other/a.safetensors"),
+        (not_a_number, "its weights model.norm.weight have values that are NaN or infinite"),
+        (marker_without_weights, "its chat template writes <|user|>, which has no weights"),
+        (below, "holds no model: it has no config.json; there is one in .*checkpoint-10"),
+    ],
+    ids="twice|outside|NaN|marker|checkpoints".split("|"),
+)
+def test_a_folder_that_people_report_is_refused_by_its_cause(
+    tmp_path: Path, edit: Callable[[Path], None], said: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(GUPPY, folder)
+    edit(folder)
+    with pytest.raises(UserError, match=said.replace("|", r"\|")) as caught:
+        load(str(folder), CPU)
+    assert "\n" not in str(caught.value)
+
+
+def test_constants_of_old_files_are_no_weights(tmp_path: Path) -> None:
+    lm = make_lm("gpt2")
+    lm.save(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors") | {"transformer.h.0.attn.masked_bias": torch.tensor(-1e4)}
+    (tmp_path / "model.safetensors").unlink()
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with torch.no_grad():
+        assert torch.equal(load(str(tmp_path), CPU).model.eval()(IDS).logits, lm.model(IDS).logits)
+
+
+def test_an_end_below_zero_is_none(tmp_path: Path) -> None:
+    lm = make_lm("llama")
+    lm.model.generation_config.eos_token_id = -1
+    lm.model.save_pretrained(tmp_path)
+    cast(Any, lm.tokenizer).save_pretrained(tmp_path)
+    assert load(str(tmp_path), CPU).stop_ids == {lm.eos_id}
+
+
+def test_adapters_are_asked_by_their_own_chat_template(tmp_path: Path) -> None:
+    adapters(tmp_path, False, "v_proj")
+    tokenizer = AutoTokenizer.from_pretrained(GUPPY)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    tokenizer.save_pretrained(tmp_path / "adapters")
+    assert load(str(tmp_path / "adapters"), CPU).chat_template == tokenizer.chat_template
+
+
+def test_adapters_without_weights_are_not_looked_for_on_the_network(tmp_path: Path) -> None:
+    adapters(tmp_path, False, "v_proj")
+    (tmp_path / "adapters" / "adapter_model.safetensors").unlink()
+    with pytest.raises(UserError, match="have no weights: adapter_model"):
+        load(str(tmp_path / "adapters"), CPU)
+
+
+def test_adapters_that_cannot_be_merged_are_refused(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    make_lm("llama").save(tmp_path / "base")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    peft.get_peft_model(base, peft.LoraConfig(target_modules=["v_proj"], lora_bias=True)).save_pretrained(
+        tmp_path / "a"
+    )
+    with pytest.raises(UserError, match="cannot be merged: RuntimeError: Impossible to merge LoRA"):
+        load(str(tmp_path / "a"), CPU)
