@@ -37,12 +37,13 @@ def command(args: argparse.Namespace) -> int:
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     with console.status("") as status:
         from shoal.runs.source import source_of
-        from shoal_extras.export.export import target_of  # torch, only now
-        from shoal_extras.export.exported import Exported
 
         source = source_of(args.source)
         if not source.run and not _is_here(source.model):
             notes.print(Text(f"looking for '{printable(source.model, 200)}' on the Hugging Face Hub", "dim"))
+        from shoal_extras.export.export import target_of  # torch, only now
+        from shoal_extras.export.exported import Exported
+
         target = target_of(args.to, args.public)
         model = Exported.of(source, args.merge, lambda text: status.update(Text(printable(text, 120))), args.plain)
         written = target.write(model)

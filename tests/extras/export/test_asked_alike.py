@@ -287,4 +287,4 @@ def test_a_pretrained_model_says_the_same(gguf: Path, tmp_path: Path) -> None:
         with LlamaCpp(tmp_path / f"{kind}.gguf") as llama:
             same[kind] = sum(llama.chat(q, 16) == text for q, text in zip(questions, here, strict=True))
     assert same["F16"] == 20
-    assert same["Q8_0"] >= 10  # it was 12: near ties of so small a model fall otherwise with 8 bits
+    assert same["Q8_0"] >= 18
