@@ -11,6 +11,7 @@ machine need an identity each: SHOAL_HOME=~/.shoal-2 python examples/trl_swarm.p
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.resources import files
 from typing import Any
@@ -25,7 +26,7 @@ GUPPY = str(files("shoal") / "guppy")  # any model that transformers loads
 
 def main(connect: list[str]) -> list[dict[str, Any]]:
     args = GRPOConfig(
-        output_dir="trl-swarm",
+        output_dir=f"trl-swarm-{os.getpid()}",  # two trainers in one folder would write the same files
         max_steps=STEPS,
         num_generations=8,  # G, the same for all nodes
         per_device_train_batch_size=64,  # 8 groups of 8: at most 4 of them peers'
