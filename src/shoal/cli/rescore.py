@@ -95,17 +95,18 @@ def _groups(run: Path, tasks: Tasks, left_out: Counter[str]) -> Iterator[tuple[Q
     for key, group in groupby(rows, itemgetter(*KEY)):
         id = _question(tasks, *key[2:])
         while some := list(islice(group, MOST)):
-            single = [row for row in some if row["conversation"] is None]
-            whole = [r for r in single if r["completion"] is not None and math.isfinite(r["reward"] or 0.0)]
-            whole = [row for row in whole if row["reward"] is not None]
+            whole = []
+            for row in some:
+                if row["conversation"] is not None:
+                    left_out["in conversations, which an environment would have to continue"] += 1
+                elif not id:
+                    left_out["to questions that these tasks no longer ask"] += 1
+                elif row["completion"] is None or row["reward"] is None or not math.isfinite(row["reward"]):
+                    left_out["without an answer or a reward"] += 1
+                else:
+                    whole.append(row)
             if id and whole:
                 yield id, whole
-            reasons = {
-                "in conversations, which an environment would have to continue": len(some) - len(single),
-                "without an answer or a reward": len(single) - len(whole) if id else 0,
-                "to questions that these tasks no longer ask": 0 if id else len(single),
-            }
-            left_out.update({reason: number for reason, number in reasons.items() if number})
 
 
 def _question(tasks: Tasks, task: str, seed: int | None, index: int | None, prompt: str) -> QuestionId | None:
