@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -562,3 +563,11 @@ def test_threads_wait_briefly_for_each_other_unless_the_user_says_how(monkeypatc
     monkeypatch.delenv("OMP_WAIT_POLICY")
     assert main(["status", "nowhere"]) == 2
     assert os.environ["GOMP_SPINCOUNT"] == "10000"
+
+
+@pytest.mark.parametrize("command", ["run", "join", "eval", "ask", "demo", "rescore", "export", "validate", "probe"])
+def test_no_flag_is_the_place_in_a_list(command: str, capsys: Capture) -> None:
+    """`--report-to.0` is what a library says of the first of a list; people type `--report-to`."""
+    with pytest.raises(SystemExit):
+        main([command, "--help-all" if command in ("run", "join") else "--help"])
+    assert not re.search(r"--[\w.-]*\.\d", capsys.readouterr().out)
