@@ -152,7 +152,8 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     """
     from shoal.evaluation.pass_at_k import evaluate as ask
     from shoal.rollout import seed_of
-    from shoal.runs.choices import check_data, choose
+    from shoal.runs.choices import choose
+    from shoal.runs.data import check_data
     from shoal.runs.models import build_policy
     from shoal.sandbox.verifier import Verifier as SandboxVerifier
     from shoal.tasks import Tasks as DrawnTasks

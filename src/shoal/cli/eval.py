@@ -71,7 +71,7 @@ def command(args: argparse.Namespace) -> int:
     model = args.model
     flags = merged(given_settings(args), {"policy": {"model": [model]}})
     given = config_of(args.config, flags, args.allow_code, FROM_FILE)
-    from shoal.runs.choices import check_data
+    from shoal.runs.data import check_data
 
     check_data(given, trains=False)
     fetch_models(given)

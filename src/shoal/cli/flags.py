@@ -160,6 +160,11 @@ def add_own_code(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Data sets as words without a flag: `shoal run questions.csv`. The first line of the help has them."""
+    parser.add_argument("files", nargs="*", metavar="FILE", help=argparse.SUPPRESS)
+
+
 def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """`--data` and `--task`: a data set as a task, and other tasks."""
     parser.add_argument(
@@ -177,6 +182,10 @@ def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given as flags, nested as in a file. Raises `UserError` for tasks and a suite at once."""
     names = {"data", "task", "reward", "reward_weights", *(name for name, _ in settings_of(Config))}
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
+    if files := getattr(args, "files", []):
+        if settings := [file for file in files if file.endswith(".toml")]:
+            raise UserError(f"{settings[0]} is a file of settings: --config {settings[0]}")
+        given["data"] = [*files, *given.get("data", [])]
     nested = from_keywords(given)
     of_suite = {"suite", "only"} & nested.get("tasks", {}).keys()
     if of_suite and {"data", "task"} & given.keys():

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from shoal.cli.flags import add_allow_code, add_own_code, add_settings, config_of, given_settings
+from shoal.cli.flags import add_allow_code, add_files, add_own_code, add_settings, config_of, given_settings
 from shoal.config.load import resumed_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -14,18 +14,18 @@ and learns from its own rollouts and those of its peers.
 
   shoal run                                   four guppies on easy tasks, a minute or two
   shoal run --model smollm2 --suite reef --nodes 2
-  shoal run --data questions.jsonl            a data set of your own, or one on the Hub: openai/gsm8k
+  shoal run questions.xlsx                    questions and right answers of your own: a quarter of an hour
+  shoal run --data openai/gsm8k               a data set on the Hub
   shoal run --data prompts.jsonl --reward my.py:score    one without right answers
-  shoal run --task my_tasks:Larger            questions of your own (examples/own_task.py)
   shoal run --model A --model B               nodes with different models
   shoal run --model guppy --model http://localhost:8080/v1    the second answers and never learns
-  shoal run --config runs/one/config.toml     the same run again
   shoal run --resume runs/one                 goes on where a run ended or was killed
 
 Settings can also stand in a TOML file (--config FILE); flags go over the file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_files(parser)
     add_run_arguments(parser)
     add_settings(parser, without=("network.", "evaluation.judges"))  # they are for `shoal join`
     add_own_code(parser)

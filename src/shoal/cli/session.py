@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
-from shoal.cli.result import print_result
 from shoal.config.settings import Config
 from shoal.display import make_display
 from shoal.display.lines import QuietDisplay
+from shoal.display.text import print_paragraph
 from shoal.parallel.ranks import joined
 from shoal.runs.watcher import Watcher
 from shoal.signals import on_stop
@@ -31,7 +32,9 @@ def run_session(
     if not resume:
         for model in config.local_models:
             check_exists(model)
-    from shoal.runs.session import execute, follow, ready  # torch, only now
+        introduce(config, quiet)
+    from shoal.cli.result import print_result  # pyarrow, and below torch, only now
+    from shoal.runs.session import execute, follow, ready
 
     with joined(config.policy.device) as ranks:
         watchers: list[Watcher] = []
@@ -52,6 +55,21 @@ def run_session(
             outcome = execute(config, out, resume, identity, watch, stop, ranks)
         print_result(console, outcome, config, "join" if joins else "run", quiet)
     return 0 if outcome.finished else 130
+
+
+def introduce(config: Config, quiet: bool) -> None:
+    """Shows what data are taken for. It comes before torch is imported: what is wrong with a file is said at once.
+    Raises `UserError`."""
+    from shoal.parallel.ranks import is_rank_zero
+    from shoal.runs.data import check_data, data_lines, has_data
+    from shoal.tasks import Tasks
+
+    check_data(config, trains=True)
+    if quiet or not has_data(config) or not is_rank_zero():
+        return
+    console = Console(highlight=False)
+    for line in data_lines(Tasks(config.tasks)):
+        print_paragraph(console, Text(line), 4)
 
 
 @contextmanager

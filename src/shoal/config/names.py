@@ -4,13 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from shoal.config.own_code import name_of_function
 from shoal.config.sections import settings_of
 from shoal.config.settings import Config
+from shoal.config.tasks import DATA
 from shoal.errors import UserError
 
 SHORT = {
@@ -82,10 +83,6 @@ def _reward(value: Any) -> Any:
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-DATA: Final = "data"
-"""The name of the task that a data set is."""
 
 
 def data_settings(value: object) -> dict[str, Any]:

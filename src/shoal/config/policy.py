@@ -16,6 +16,8 @@ EMBEDDED: Final = {GUPPY: "guppy", GUPPY_GAMES: "guppy_games", GUPPY_EYE: "guppy
 """The models that ship with shoal, and the folders of the package that hold them."""
 SUITE_MODELS: Final = {"games": GUPPY_GAMES, "pictures": GUPPY_EYE}
 """Suites with a default model of their own."""
+PRETRAINED: Final = "smollm2"
+"""The model for data of one's own: it knows English, and fits a processor and 4 GB of memory."""
 RATES: Final = {GUPPY: 4e-4, GUPPY_GAMES: 2e-4, GUPPY_EYE: 2e-4}
 PRETRAINED_RATE: Final = 2e-5
 GEMMA_RATE: Final = 1e-6
@@ -36,7 +38,8 @@ class PolicyConfig(Section):
     endpoint, or module:attribute. An endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or
     http://HOST/v1#MODEL); it answers but never learns. module:attribute is a policy of your own: it is called with the
     Config and the folder of a checkpoint or None (see examples/own_policy.py). If there are several, the nodes take
-    them in turn. The default is guppy, in the suite games guppy-games, and in the suite pictures guppy-eye."""
+    them in turn. The default is guppy, in the suite games guppy-games, in the suite
+    pictures guppy-eye, and for a data set smollm2."""
     engine: str = "transformers"
     """What decodes: transformers, which is shoal's own decoder; one of an installed package, such as vllm, which is
     experimental and has never run on a GPU; or module:attribute (see docs/extend/decoder.md)."""

@@ -36,9 +36,9 @@ class RoundConfig(Section):
     """A round: how many nodes there are, and what each answers, takes and learns from."""
 
     nodes: int = Field(4, ge=1)
-    """Nodes in this process."""
+    """Nodes in this process. With a data set the default is one for each model."""
     local: int = Field(4, ge=0)
-    """I: own rollouts in each update."""
+    """I: own rollouts in each update. With a data set and one node the default is 8."""
     peers: int = Field(4, ge=0)
     """J: peers' rollouts in each update. There are fewer if the pool has fewer live ones."""
     questions_per_round: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from shoal.config.own_code import is_own
 from shoal.config.policy import (
+    PRETRAINED,
     SUITE_MODELS,
     PolicyConfig,
     default_learning_rate,
@@ -28,7 +29,7 @@ from shoal.config.sections import (
     Section,
     SelectionConfig,
 )
-from shoal.config.tasks import EASY, TasksConfig
+from shoal.config.tasks import DATA, EASY, TasksConfig
 
 CONFIG_VERSION: Final = 2
 """Of the format of files, which say it beside their settings."""
@@ -78,10 +79,17 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _choose_model(self) -> Self:
-        """Some suites have a default model of their own."""
-        embedded = SUITE_MODELS.get(self.tasks.suite)
-        if embedded and not self.tasks.sources and "model" not in self.policy.model_fields_set:
-            self.policy.model = [embedded]
+        """Some suites have a default model of their own. A data set has a pretrained one, and one node that learns from
+        as many rollouts as it would in a swarm."""
+        own = self.tasks.sources
+        data = any(spec.name == DATA for spec in own)
+        default = PRETRAINED if data else None if own else SUITE_MODELS.get(self.tasks.suite)
+        if default and "model" not in self.policy.model_fields_set:
+            self.policy.model = [default]
+        if data and "nodes" not in self.round.model_fields_set:
+            self.round.nodes = len(self.policy.model)
+            if self.round.nodes == 1 and "local" not in self.round.model_fields_set:
+                self.round.local = 8
         return self
 
     def resolved(self) -> Self:

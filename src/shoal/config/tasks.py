@@ -7,6 +7,8 @@ from pydantic import Field, field_validator
 from shoal.config.answer_form import check_form
 from shoal.config.sections import Section
 
+DATA: Final = "data"
+"""The name of the task that a data set is."""
 PICTURES: Final = "pictures"
 """The suite whose questions show pictures."""
 EASY: Final = {"pond": 16, "tagged": 32, "reef": 24, "games": 8, PICTURES: 16}

@@ -1,7 +1,5 @@
-"""What a run's `auto` settings become, chosen from its models, its tasks and this machine, with a line on each; and
-what is wrong with its data, before any model is loaded.
+"""What a run's `auto` settings become, chosen from its models, its tasks and this machine, with a line on each.
 
-    check_data(config, trains=True)
     config, lines = choose(config)
     lines[0]              # "answers        at most 24 tokens: right answers of up to 2 bytes, ..."
 
@@ -13,18 +11,13 @@ import contextlib
 from typing import Final
 
 from shoal.config.answer_form import in_form, is_pattern
-from shoal.config.names import DATA
 from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig
-from shoal.errors import UserError
 from shoal.parallel.ranks import ALONE, Ranks
-from shoal.rollout import Question
+from shoal.runs.data import has_data
 from shoal.runs.machine import expected_workers, free_cores, usable_cores
-from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal.tasks.create import is_taskset
-from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import QuestionFailed
 
 REASONING: Final = 256
@@ -44,10 +37,8 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     cannot be made."""
     chosen = config.model_copy(deep=True)
     lines: dict[str, str] = {}
-    if has_data(config):
-        lines["data"] = "; ".join(data_lines(Tasks(config.tasks)))
-        if GUPPY in config.policy.model:
-            lines["model"] = "guppy, which knows the tasks of its own suites alone: --model smollm2 knows English"
+    if GUPPY in config.policy.model and has_data(config):
+        lines["model"] = "guppy, which knows the tasks of its own suites alone: --model smollm2 knows English"
     if config.policy.max_completion_length == "auto":
         length, why = choose_length(config.tasks)
         chosen.policy.max_completion_length = length
@@ -119,63 +110,3 @@ def choose_threads(config: Config, ranks: Ranks = ALONE) -> tuple[int, str]:
     each = f" in each of {processes} processes" if processes > 1 else ""
     why = ", as other programs keep the rest busy" if free < cores else ""
     return threads, f"{threads}{each} on {cores} cores{why} (--threads)"
-
-
-def check_data(config: Config, trains: bool) -> None:
-    """Raises `UserError` for data sets that cannot be read, and for ones with nothing to reward, to train on or to hold
-    out; and for tasksets whose rewards cannot be computed. `trains`: whether anything is to be learned from them."""
-    if not has_data(config):
-        return
-    tasks = Tasks(config.tasks)
-    held_out = tasks.held_out(1, config.seed)
-    rewarded = any(spec.kind != "verifier" for spec in config.rewards)
-    for label, task in zip(tasks.labels, tasks.tasks, strict=True):
-        if not isinstance(task, DataTask):
-            if hasattr(task, "description"):
-                _check_taskset(config, label, tasks.first(label, 0) if trains else None, held_out[label])
-            continue
-        info = task.info
-        if not info.answer and not (trains and rewarded):
-            reward = "add --reward my.py:function, or " if trains else ""
-            raise UserError(
-                f"the data set {label!r} has no right answers (a column 'answer' or 'solution'): {reward}say --data "
-                "'...,answer=COLUMN'"
-            )
-        if trains and not info.train:
-            raise UserError(
-                f"the data set {label!r} has held-out rows only, and none to train on: use it with "
-                "`shoal eval`, or set split = NAME"
-            )
-        if trains:
-            tasks.first(label, 0)
-        if info.answer and not held_out[label]:
-            raise UserError(
-                f"none of the {info.train:,} rows of the data set {label!r} is held out: give more rows, or say "
-                "held_out = FILE"
-            )
-
-
-def has_data(config: Config) -> bool:
-    """Whether a data set or a taskset is among the tasks."""
-    return any(spec.name == DATA or is_taskset(spec.name) for spec in config.tasks.sources)
-
-
-def data_lines(tasks: Tasks) -> list[str]:
-    """A line on each data set and each taskset."""
-    named = zip(tasks.labels, tasks.tasks, strict=True)
-    return [f"{label}: {said}" for label, task in named if (said := getattr(task, "description", ""))]
-
-
-def _check_taskset(config: Config, label: str, first: Question | None, held_out: list[Question]) -> None:
-    """Scores an answer in the sandbox, which refuses what a reward may not do."""
-    if not held_out:
-        raise UserError(f"no task of the taskset {label!r} is held out: it needs more of them")
-    with Verifier(config.tasks) as verifier:
-        verifier.score([((first or held_out[0]).id, ["0"])])
-        if verifier.failures["unknown"]:
-            raise UserError(f"the taskset {label!r} is refused: each process loads other tasks; give it a fixed seed")
-        if verifier.failures["refused"]:
-            raise UserError(
-                f"the taskset {label!r} is refused: its rewards need the network, a process or files to write "
-                f"({verifier.trouble})"
-            )

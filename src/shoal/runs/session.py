@@ -25,8 +25,9 @@ from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.fetch import fetch_models
 from shoal.runs.build import Nodes, SwarmNode
-from shoal.runs.choices import check_data, choose
+from shoal.runs.choices import choose
 from shoal.runs.curves import draw_curves
+from shoal.runs.data import check_data
 from shoal.runs.disk import write_atomically
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, read_metrics
 from shoal.runs.run import Run

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shoal.config.answer_form import in_form
-from shoal.config.names import DATA
 from shoal.config.own_code import call_offered, offered, task_maker
-from shoal.config.tasks import TaskSpec
+from shoal.config.tasks import DATA, TaskSpec
 from shoal.errors import UserError, in_brief
 from shoal.protocols import Environment
 from shoal.rollout import Message, Question, canonical, seed_of

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal probe`."""
-    from shoal.runs.choices import check_data
+    from shoal.runs.data import check_data
 
     given = merged(given_settings(args), {"policy": {"model": [args.model]}})
     config = config_of(args.config, given, args.allow_code, FROM_FILE)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.flags import add_allow_code, add_own_code, add_settings, config_of, given_settings
+from shoal.cli.flags import add_allow_code, add_files, add_own_code, add_settings, config_of, given_settings
 from shoal.config.rewards import FunctionSection
 from shoal.display.text import clip
 from shoal.errors import UserError
@@ -23,7 +23,7 @@ own scorer, usual forms of right and wrong answers, and answers that ignore the 
 can get without reading. Calls reward functions with the same answers. Exits with 1 if a right answer does not get 1, if
 a wrong one earns, or if a reward function fails on all answers or does not tell right from wrong.
 
-  shoal validate --data questions.jsonl
+  shoal validate questions.xlsx
   shoal validate --suite reef
   shoal validate --task my_tasks:Larger --questions 1000
   shoal validate --data prompts.jsonl --reward my_rewards:score"""
@@ -35,6 +35,7 @@ QUOTED: Final = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_files(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and reward functions from a TOML file")
     add_allow_code(parser)
     add_own_code(parser)

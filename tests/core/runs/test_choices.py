@@ -146,6 +146,8 @@ def test_of_a_small_data_set_the_questions_are_counted_and_guppy_is_no_model_for
     rows = [f'{{"prompt": "What is {n} + 2?", "answer": "{n + 2}"}}' for n in range(30)]
     (tmp_path / "my.jsonl").write_text("\n".join(rows))
     mine = config_from_keywords({"data": str(tmp_path / "my.jsonl"), "threads": 1})
+    assert mine.policy.model == ["smollm2"]
+    mine.policy.model = ["guppy"]
     _, lines = choose(mine)
     said = {line[:15].strip(): line[15:] for line in lines}
     count = len(Tasks(mine.tasks).held_out(64, 0)["my"])

@@ -13,7 +13,7 @@ from tasksets import SUMS, Write
 from shoal.config.load import config_from_keywords, load_config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
-from shoal.runs.choices import check_data, data_lines
+from shoal.runs.data import check_data, data_lines
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal_extras.validation import validate

@@ -104,6 +104,15 @@ class DataTask:
         identity = QuestionId(self.name, self.version, self.config, seed, index)
         return Question(identity, self._row(seed, index).messages)
 
+    def shown(self, most: int) -> list[tuple[str, str]]:
+        """The first rows for people: what is asked, and all that is right, with its kind."""
+        shown: list[tuple[str, str]] = []
+        for number in range(min(most, len(self._rows))):
+            row = self._rows[number]
+            kind = self.kind if self._own else self.kind_for(row.right[0]) if row.right else ""
+            shown.append((row.text, f"{' or '.join(row.right)} ({kind})" if row.right else ""))
+        return shown
+
     def longest(self) -> list[Question]:
         """The longest questions. The ids in them belong to no question."""
         identity = QuestionId(self.name, self.version, self.config, 0, 0)
