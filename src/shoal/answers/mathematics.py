@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from shoal.answers.number import number as number_in
 from shoal.answers.number import same, whole_number
-from shoal.answers.place import bare, boxes, place
+from shoal.answers.place import LONGEST, bare, boxes, place
 from shoal.errors import UserError
 
 MOST_MATH: Final = 2000
@@ -31,7 +31,7 @@ def load_math() -> None:
 
 def equal(right: str, said: str) -> bool:
     """Whether an answer equals the right one. The caller limits time: math-verify's own limit is a signal."""
-    right, worked = (_FACTORIAL.sub(lambda found: str(factorial(int(found[1]))), text) for text in (right, said))
+    right, worked = (_FACTORIAL.sub(lambda found: str(factorial(int(found[1]))), text, 9) for text in (right, said))
     return _equal(right, said) or (worked != said and _equal(right, worked))
 
 
@@ -39,28 +39,30 @@ def _equal(right: str, said: str) -> bool:
     where = place(said)
     if where is None:
         return False
-    wanted = _formula(right)
-    if _formula(where.text).casefold() == wanted.casefold():
+    wanted, text = _formula(right), where.text[-max(MOST_MATH, len(right) + 2) :]
+    if _formula(text).casefold() == wanted.casefold():
         return True
-    number, other = whole_number(right), whole_number(where.text)
+    number, other = whole_number(right), whole_number(text)
     if number and other:
         return same(number, other)
     if is_word(wanted):  # math-verify takes a word for a product of its letters: Paris would equal pairs
         return False
     for mark in (_BASE, _BRACKET):  # math-verify overlooks them
-        one, another = mark.search(wanted), mark.search(_formula(where.text))
+        one, another = mark.search(wanted), mark.search(_formula(text))
         if one and another and one[1] != another[1]:
             return False
-    texts = [where.text]
+    texts = [text]
     if where.how == "box":
-        texts.append(", ".join(box for box, *_ in boxes(said) if box))  # \\boxed{1}, then \\boxed{2}
+        texts.append(", ".join(box for box, *_ in boxes(said[-LONGEST:]) if box))  # \\boxed{1}, then \\boxed{2}
     return any(_verified(wanted, text) for text in texts)
 
 
 def _formula(text: str) -> str:
     """A formula in LaTeX without what is around it; brackets stay, as they make intervals and points."""
     text = _REPEATING.sub(_fraction, text.translate(_SIGNS).replace(r"\varnothing", r"\emptyset"))
-    text = _CASES.sub(lambda cases: cases[1].replace("\\\\", ", ").replace("&", ""), _LENGTH.sub("", text))
+    text = _LENGTH.sub("", text)
+    if r"\end{cases}" in text:
+        text = _CASES.sub(lambda cases: cases[1].replace("\\\\", ", ").replace("&", ""), text)
     text = re.sub(r"\\mathrm\{([a-z])\}", r"\1", text)
     text = re.sub(r"√\s?\(?([\w.]+)\)?", r"\\sqrt{\1}", text)
     return bare(re.sub(r"(?<![\\a-zA-Z])(sin|cos|tan|log|ln|exp|pi)\b", r"\\\1", text), brackets=False)
@@ -68,7 +70,7 @@ def _formula(text: str) -> str:
 
 _LATEX: Final = r"- ^{\circ} \pi \infty \times \cdot ^2 ^3 \le \ge \cup \cap \pm \emptyset"
 _SIGNS: Final = {ord(sign): f"{latex} " for sign, latex in zip("−°π∞×·²³≤≥∪∩±∅", _LATEX.split(), strict=True)}
-_REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s?\{(\d{1,40})\}")
+_REPEATING = re.compile(r"(?<!\d)(\d{0,40})\.(\d{0,40})\\overline\s?\{(\d{1,40})\}")
 _CASES = re.compile(r"\\begin\{cases\}(.*?)\\end\{cases\}", re.DOTALL)
 _LENGTH = re.compile(r"(?<=[\d}])\s(?:cm|mm|km|ft|kg|in|mi)(?:\^\{?[23]\}?)?(?=[\s.]*$)")
 _FACTORIAL = re.compile(r"\b(\d{1,2})!(?!=)")
@@ -95,10 +97,10 @@ def _verified(right: str, said: str) -> bool:
     said = _formula(said[-MOST_MATH:])
     if not _is_marked(said):
         if _PROSE.search(_TEXTS.sub(" ", said)):
-            found = number_in(said)  # in prose math-verify takes the last number of several
-            if found is None:
+            number = number_in(said)  # in prose math-verify takes the last number of several
+            if number is None:
                 return False
-            said = str(found.value)
+            said = str(number.value)
         said = f"\\boxed{{{said}}}"
     found = parse(said, parsing_timeout=None) if _is_small(said) else []
     return bool(found) and bool(verify(_parsed(right), found, timeout_seconds=None, allow_set_relation_comp=True))
@@ -116,6 +118,7 @@ MOST_DEPTH: Final = 5
 """Brackets within each other in a formula that math-verify sees."""
 MOST_SYMBOLS: Final = 80
 """Numbers, letters, commands and signs in it."""
+MOST_CHARACTERS: Final = 600
 _SYMBOL = re.compile(r"\\[a-zA-Z]+|\d+|[a-zA-Z]|[-+|!%]")
 _HEAVY = re.compile(
     r"\^\s?\{?\s?[-+]?\d{5}|\d\s?\^\s?\{?\s?\d+\s?\^\s?\{?\s?(?:\d\d|[5-9]|\()|\^\s?\w\s?\^"
@@ -129,6 +132,8 @@ _HEAVY = re.compile(
 
 def _is_small(text: str) -> bool:
     """Whether math-verify is done with a formula in a moment, whoever wrote it."""
+    if len(text) > MOST_CHARACTERS:
+        return False
     depth = most = 0
     for bracket in re.findall(r"[](){}[]", text):
         depth += 1 if bracket in "([{" else -1

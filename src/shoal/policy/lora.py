@@ -27,9 +27,10 @@ ALPHA = 32
 class AdaptedModel(LanguageModel):
     """A model of which only adapters are trained and saved."""
 
-    def save(self, folder: Path) -> None:
-        """Writes adapter_config.json and adapter_model.safetensors, as peft does. peft's own `save_pretrained` would
-        look on the Hub each time whether the base's vocabulary has grown."""
+    def save(self, folder: Path, plain: bool = False) -> None:
+        """Writes adapter_config.json and adapter_model.safetensors, as peft does; these say nothing of a way of asking,
+        so `plain` changes nothing. peft's own `save_pretrained` would look on the Hub each time whether the base's
+        vocabulary has grown."""
         model: Any = self.model
         state = import_peft().get_peft_model_state_dict(model, save_embedding_layers=False)
         named = {f"base_model.model.{name}": tensor.contiguous() for name, tensor in state.items()}
