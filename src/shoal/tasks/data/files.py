@@ -390,7 +390,10 @@ def _values(path: Path, text: str) -> Numbered:
 
 def _document(path: Path, found: Any) -> dict[str, list[Any]]:
     """The rows in an object, by split: under the only key that has some, under those of splits, or a table of
-    columns, or an object of rows, or itself."""
+    columns, or an object of rows, or of right answers by their questions, or itself."""
+    columns, data = (found.get(name) for name in ("columns", "data")) if isinstance(found, dict) else (None, None)
+    if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
+        return {"": [dict(zip(map(str, columns), row, strict=False)) for row in data]}  # pandas' "split"
     tables = (
         {name: rows for name, value in found.items() if (rows := _rows_in(value))} if isinstance(found, dict) else {}
     )
@@ -400,8 +403,9 @@ def _document(path: Path, found: Any) -> dict[str, list[Any]]:
         return {"": next(iter(tables.values()))}
     if rows := _rows_in(found):
         return {"": rows}
-    if isinstance(found, dict) and any(isinstance(value, str) for value in found.values()):
-        return {"": [found]}
+    if isinstance(found, dict) and any(isinstance(value, str | int | float) for value in found.values()):
+        by_question = len(found) > 1 and not any(map(is_named, found))
+        return {"": [{"question": q, "answer": a} for q, a in found.items()] if by_question else [found]}
     raise UserError(f"{path} is no array of rows: write [{{...}}, {{...}}], or a row on each line")
 
 

@@ -181,13 +181,16 @@ def _choice(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str
     """Multiple choice: the options in a column, or in a column each."""
     column, singles = _named(known, OPTIONS), single_columns(known)
     prompt, pick = _named(known, ("question", "question_stem", *PROMPTS)), spec.answer or _named(known, PICKS)
-    listed = any(row.get(column) not in (None, "") for row in rows) if column else False
     before = _named(known, CONTEXTS, prompt)
+    cells = [row.get(prompt) for row in rows]
+    if cells and all(isinstance(cell, Mapping) and {"stem", "choices"} <= cell.keys() for cell in cells):
+        prompt, column = f"{prompt}.stem", f"{prompt}.choices"  # as CommonsenseQA has it
+    listed = any(field(row, column) not in (None, "") for row in rows) if column else False
     if not prompt or not pick or not (listed or singles):
         return None
 
     def options(row: Mapping[str, Any]) -> dict[str, Any]:
-        return labelled(_cell(row.get(column)) if listed else [row.get(one) for one in singles])
+        return labelled(_cell(field(row, column)) if listed else [row.get(one) for one in singles])
 
     picks = [(field(row, pick), options(row)) for row in rows if field(row, pick) not in (None, "")]
     by_text = all(isinstance(right, str) and right in texts.values() for right, texts in picks)

@@ -13,6 +13,19 @@ from shoal.errors import UserError
 from shoal.tasks.data.task import data_task
 
 FORMS: list[tuple[str, dict[str, Any], str, str | list[str], str]] = [
+    (
+        "commonsenseqa",
+        {
+            "answerKey": "B",
+            "question": {
+                "stem": "Which?",
+                "choices": [{"label": "A", "text": "red"}, {"label": "B", "text": "blue"}],
+            },
+        },
+        "Which?\nA) red\nB) blue",
+        "B",
+        "choice",
+    ),
     ("qa", {"Question ": "1+1?", " Answer": "2"}, "1+1?", "2", "number"),
     ("alpaca", {"instruction": "Add one", "input": "1", "output": "2"}, "Add one\n\n1", "2", "number"),
     (
@@ -182,6 +195,29 @@ def test_a_usual_form(tmp_path: Path, name: str, row: dict[str, Any], asked: str
     assert (question.prompt[-1].content, task.kind) == (asked, kind)
     for one in right if isinstance(right, list) else [right]:
         assert task.score(question.id, [one, f"The answer is {one}.", f"<answer>{one}</answer>", ""]) == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"columns": ["question", "answer"], "index": [*range(12)], "data": [[f"{n} + 1?", n + 1] for n in range(12)]},
+        {f"{n} + 1?": n + 1 for n in range(12)},
+        {f"{n} + 1?": str(n + 1) for n in range(12)},
+    ],
+)
+def test_a_json_document_has_rows_in_its_own_way(tmp_path: Path, document: dict[str, Any]) -> None:
+    (tmp_path / "quiz.json").write_text(json.dumps(document, indent=1))
+    task = data_task(path=str(tmp_path / "quiz.json"))
+    asked = {question.text: task.answer(question.id) for question in (task.question(0, n) for n in range(40))}
+    assert len(asked) > 5
+    assert all(right == str(int(text.split()[0]) + 1) for text, right in asked.items())
+
+
+@pytest.mark.parametrize("document", [{"columns": 3, "data": [[1]]}, {"data": 3}])
+def test_a_json_document_of_no_rows_is_an_error_of_one_line(tmp_path: Path, document: dict[str, Any]) -> None:
+    (tmp_path / "quiz.json").write_text(json.dumps(document))
+    with pytest.raises(UserError):
+        data_task(path=str(tmp_path / "quiz.json"))
 
 
 def test_three_unknown_columns_are_named(tmp_path: Path) -> None:
