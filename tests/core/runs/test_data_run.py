@@ -16,6 +16,7 @@ from shoal.runs.record import readings
 from shoal.runs.session import execute
 
 SETTINGS: dict[str, Any] = {
+    "model": "guppy",
     "nodes": 2,
     "local": 2,
     "peers": 2,
