@@ -4,6 +4,7 @@ Shape suffixes: R rows, S positions, T trained tokens, D hidden size, V vocabula
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -113,11 +114,12 @@ def _packing_error(lm: LanguageModel) -> float:
         rows.append(Row(prompt, tuple(trained)))
     placement = Placement(lm.model.device, torch.float32)
     prefix = read_prefix(lm.model, prompts[0][:2], placement)
-    ours_L = torch.zeros(sum(len(answer) for _, answer in texts))
+    ours: dict[int, float] = {}
     for batch in micro_batches(rows, sum(map(len, rows)), lm.model.device, shared=2):
-        ours_L[batch.offsets_T.cpu()] = token_logprobs(lm.model, batch, 1.0, prefix)[0].float().cpu()
-    parts = ours_L.split([len(answer) for _, answer in texts])
-    drawn = [(*text, part.tolist()) for text, part in zip(texts, parts, strict=True)]
+        logps_T, _ = token_logprobs(lm.model, batch, 1.0, prefix)
+        ours |= zip(batch.offsets_T.tolist(), logps_T.tolist(), strict=True)
+    found = iter(ours[place] for place in sorted(ours))
+    drawn = [(prompt, answer, list(islice(found, len(answer)))) for prompt, answer in texts]
     return float(torch.tensor(logprob_errors(lm.model, drawn, placement)).max())
 
 

@@ -61,7 +61,9 @@ def test_one_whose_log_probabilities_are_others_is_refused() -> None:
                 sampled.logps = [logp - 1 for logp in sampled.logps]
             return groups
 
-    with pytest.raises(UserError, match="cannot be decoded here by Wrong: its log-probabilities come out 1 nats off"):
+    with pytest.raises(
+        UserError, match="cannot be decoded here by Wrong: behind a text of one token its log-probabilities come out 1"
+    ):
         LanguagePolicy(make_lm(), Sampling(), CPU, decoder=Wrong)
 
 

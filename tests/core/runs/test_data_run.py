@@ -89,7 +89,7 @@ def test_a_dataset_of_datasets(tmp_path: Path) -> None:
     [
         (7, "give a path"),
         ([{"prompt": object(), "answer": "1"}], "row 1 of the data cannot be kept as JSON"),
-        ([{"prompt": "a", "answer": "1"}], "none of the 1 rows|has no training question"),
+        ([{"prompt": "a", "answer": "1"}], "has 1 row to train on, .*: give 50 or more"),
         ([], "has no rows"),
         ({"path": "gone.jsonl"}, "there is no file"),
     ],
