@@ -19,7 +19,6 @@ COMMANDS = {
     "join": Command("shoal.cli.join", "train one node in a swarm of many machines"),
     "eval": Command("shoal.cli.eval", "measure a model on held-out questions"),
     "ask": Command("shoal.cli.ask", "ask models questions of your own, side by side"),
-    "rescore": Command("shoal.cli.rescore", "compute the rewards of what a run recorded again"),
     "status": Command("shoal.cli.status", "show the state of a joined node"),
 }
 """The core's own commands. Those of other packages come by entry points."""
