@@ -1,4 +1,4 @@
-"""What transformers leaves out of a GGUF file: scaled positions and further stop tokens.
+"""What transformers leaves out of a GGUF file, or makes up: scaled positions and stop tokens.
 
 facts = facts_of(Path("llama-3.2.gguf"), config)
 facts.rope                  # {"rope_type": "llama3", "factor": 32.0, ...}; None: positions are not scaled
@@ -16,6 +16,7 @@ import numpy as np
 from shoal.errors import UserError
 
 ENDS: Final = ("eos", "eot", "eom")
+SPECIAL: Final = (*ENDS, "bos", "padding", "unknown")
 ORIGINAL: Final = [2**power for power in range(5, 21)]
 """Lengths of context that a model may have been trained with before its positions were scaled."""
 
@@ -27,10 +28,13 @@ class Facts:
     rope: dict[str, Any] | None
     """The parameters of its rotary positions as transformers has them; None if they are not scaled."""
     stop_ids: frozenset[int]
+    has_eos: bool
+    """Whether it has an end-of-sequence token; otherwise transformers takes the token 2."""
 
 
 def facts_of(path: Path, config: Any) -> Facts:
-    """Raises `UserError` for positions that are scaled in a way that transformers does not compute."""
+    """Raises `UserError` for positions that are scaled in a way that transformers does not compute, and for a special
+    token that is none of the file's."""
     reader = gguf.GGUFReader(path)
     arch = _value(reader, "general.architecture")
     kind = _value(reader, f"{arch}.rope.scaling.type") or "none"
@@ -49,9 +53,13 @@ def facts_of(path: Path, config: Any) -> Facts:
             rope["original_max_position_embeddings"] = int(original or config.max_position_embeddings / factor)
     elif kind not in ("none", "linear", "yarn"):
         raise UserError(f"its positions are scaled ({kind}) in a way that is not read: take the model's folder")
-    ends = (_value(reader, f"tokenizer.ggml.{end}_token_id") for end in ENDS)
-    stop_ids = frozenset(int(end) for end in ends if end is not None)
-    return Facts(None if rope is None else {**rope, "rope_theta": theta}, stop_ids)
+    ids = {name: _value(reader, f"tokenizer.ggml.{name}_token_id") for name in SPECIAL}
+    tokens = reader.get_field("tokenizer.ggml.tokens")
+    for name, id in ids.items():
+        if id is not None and tokens is not None and id >= len(tokens.data):
+            raise UserError(f"its tokenizer.ggml.{name}_token_id is {id}, and it has {len(tokens.data)} tokens")
+    stop_ids = frozenset(int(ids[end]) for end in ENDS if ids[end] is not None)
+    return Facts(None if rope is None else {**rope, "rope_theta": theta}, stop_ids, ids["eos"] is not None)
 
 
 def _llama3(factors: Any, theta: float) -> dict[str, Any]:

@@ -154,19 +154,19 @@ def load(name: str, device: torch.device) -> LanguageModel:
             if (Path(source) / SETTINGS).is_file():
                 part = SETTINGS
                 GenerationConfig.from_pretrained(source, local_files_only=True)  # a damaged one would be left out
+            facts = facts_of(Path(source) / options["gguf_file"], config) if "gguf_file" in options else None
+            if not (facts.has_eos if facts else _has_eos(config.get_config_dict(source, **options)[0])):
+                config.eos_token_id = config.get_text_config().eos_token_id = None  # not a default of transformers
+            if facts and facts.rope:
+                config.rope_parameters = facts.rope
             part = "tokenizer"
             tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
             part = "weights"
             _check_index(Path(source) / INDEX)
             auto: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-            facts = facts_of(Path(source) / options["gguf_file"], config) if "gguf_file" in options else None
-            if facts and facts.rope:
-                config.rope_parameters = facts.rope
-                options["config"] = config
+            wanted = {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model: Any
-            model, found = auto.from_pretrained(
-                source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, **options
-            )
+            model, found = auto.from_pretrained(source, config=config, **wanted, **options)
             processor = AutoImageProcessor.from_pretrained(source, backend="pil", **options) if sees else None
     except UserError as error:
         raise UserError(f"model '{name}' cannot be loaded: {error}") from error
@@ -257,16 +257,17 @@ def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
         model.config.rescale_every = 0  # outside training it would scale its weights where they are, and save them so
     stop_ids = _stop_ids(model, tokenizer)
     if not stop_ids:
-        raise UserError(
-            f"model '{name}' has no end-of-sequence token, so its answers could not end; "
-            "set eos_token_id in its config.json"
+        where = (
+            "tokenizer.ggml.eos_token_id in the file" if name.endswith(".gguf") else "eos_token_id in its config.json"
         )
+        raise UserError(f"model '{name}' has no end-of-sequence token, so its answers could not end; set {where}")
     eos_id = _turn_end(tokenizer, name, stop_ids, vocabulary(model))
     if not tokenizer.chat_template and not is_in_lines(tokenizer):
         # A base model goes on with the next question: what it says in one line is its answer.
         line_ends = _line_ends(tokenizer)
         stop_ids, eos_id = stop_ids.union(line_ends), next(iter(line_ends), eos_id)
-    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos_id
+    pad_id = tokenizer.pad_token_id
+    pad_id = eos_id if pad_id is None or pad_id >= vocabulary(model) else pad_id
     return LanguageModel(name, model, tokenizer, stop_ids, eos_id, pad_id)
 
 
@@ -378,6 +379,11 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(i for i in ids if isinstance(i, int) and 0 <= i < V)
 
 
+def _has_eos(said: dict[str, Any]) -> bool:
+    """Whether a model's config.json has an end-of-sequence token."""
+    return any("eos_token_id" in part for part in (said, said.get("text_config") or {}))
+
+
 def _ids(value: Any) -> list[Any]:
     """What a setting says that is one id, several or none."""
     return value if isinstance(value, list) else [] if value is None else [value]
@@ -385,16 +391,17 @@ def _ids(value: Any) -> list[Any]:
 
 def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int], V: int) -> int:
     """The stop token that the chat template puts after an answer; without a template, the tokenizer's own."""
-    template = chat_template(tokenizer, name)
+    template, chat = chat_template(tokenizer, name), ""
     if template.takes(("user", "assistant")):
         chat = template.frame(("user", "assistant")).text(["a", "b"])
-        ids = tokenizer(chat, add_special_tokens=False).input_ids
-        if max(ids, default=0) >= V:
-            token = printable(str(tokenizer.convert_ids_to_tokens(max(ids))), 50)
-            raise UserError(f"model '{name}' cannot be asked: its chat template writes {token}, which has no weights")
-        ends = [i for i in ids if i in stop_ids]
-        if ends:
-            return int(ends[-1])
+    ids = tokenizer(chat, add_special_tokens=False).input_ids
+    for one, what in ((ids, "chat template"), (tokenizer("a").input_ids, "tokenizer")):
+        if max(one, default=0) >= V:
+            token = printable(str(tokenizer.convert_ids_to_tokens(max(one))), 50)
+            raise UserError(f"model '{name}' cannot be asked: its {what} writes {token}, which has no weights")
+    ends = [i for i in ids if i in stop_ids]
+    if ends:
+        return int(ends[-1])
     return int(tokenizer.eos_token_id) if tokenizer.eos_token_id in stop_ids else min(stop_ids)
 
 

@@ -272,6 +272,17 @@ def test_adapters_are_asked_by_their_own_chat_template(tmp_path: Path) -> None:
     assert load(str(tmp_path / "adapters"), CPU).chat_template == tokenizer.chat_template
 
 
+def test_adapters_of_a_base_without_an_end_have_their_tokenizer_s(tmp_path: Path) -> None:
+    """A Llama's default is the token 2."""
+    adapters(tmp_path, False, "v_proj")
+    tokenizer = AutoTokenizer.from_pretrained(GUPPY)
+    tokenizer.save_pretrained(tmp_path / "adapters")
+    file = tmp_path / "base" / "config.json"
+    file.write_text(json.dumps({name: one for name, one in json.loads(file.read_text()).items() if "eos" not in name}))
+    (tmp_path / "base" / "generation_config.json").unlink(missing_ok=True)
+    assert 2 not in load(str(tmp_path / "adapters"), CPU).stop_ids
+
+
 def test_adapters_without_weights_are_not_looked_for_on_the_network(tmp_path: Path) -> None:
     adapters(tmp_path, False, "v_proj")
     (tmp_path / "adapters" / "adapter_model.safetensors").unlink()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tiny import ARCHITECTURES, CPU, make_question
+from tokenizers.processors import TemplateProcessing
 
 import shoal
 from shoal.errors import UserError
@@ -151,6 +152,59 @@ def test_a_model_without_end_is_an_error_of_one_line(tiny_lm: MakeModel, tmp_pat
         edit(tmp_path / file, eos_token_id=None)
     edit(tmp_path / "tokenizer_config.json", eos_token=None)
     assert "no end-of-sequence token" in refusal(tmp_path)
+
+
+def without(path: Path, *names: str) -> None:
+    """Removes entries from a JSON file."""
+    path.write_text(
+        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name not in names})
+    )
+
+
+@pytest.mark.parametrize("settings", [True, False], ids=["generation_config", "none"])
+def test_where_no_file_names_an_end_the_tokenizer_does_and_no_default(
+    settings: bool, tiny_lm: MakeModel, tmp_path: Path
+) -> None:
+    """transformers takes the token 2 for the end of a Llama whose files say nothing."""
+    made = tiny_lm()
+    made.save(tmp_path, plain=True)
+    without(tmp_path / "config.json", "eos_token_id")
+    without(tmp_path / "generation_config.json", "eos_token_id")
+    if not settings:
+        (tmp_path / "generation_config.json").unlink()
+    end = made.tokenizer.eos_token_id
+    assert end != 2
+    again = load(str(tmp_path), DEVICE)
+    assert (again.stop_ids, again.eos_id) == ({end}, end)
+    again.save(tmp_path / "again")
+    assert load(str(tmp_path / "again"), DEVICE).stop_ids == {end}
+    edit(tmp_path / "tokenizer_config.json", eos_token=None)
+    assert "no end-of-sequence token" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("end", [99_999, -1])
+def test_an_end_that_is_no_token_of_the_model_is_not_taken(end: int, tiny_lm: MakeModel, tmp_path: Path) -> None:
+    made = tiny_lm()
+    made.save(tmp_path)
+    for file in ("config.json", "generation_config.json"):
+        edit(tmp_path / file, eos_token_id=end)
+    assert load(str(tmp_path), DEVICE).stop_ids == {made.tokenizer.eos_token_id}
+    edit(tmp_path / "tokenizer_config.json", eos_token=None)
+    assert "no end-of-sequence token" in refusal(tmp_path)
+
+
+def test_tokens_without_weights_pad_no_text_and_begin_none(tiny_lm: MakeModel, tmp_path: Path) -> None:
+    made = tiny_lm()
+    made.save(tmp_path)
+    edit(tmp_path / "tokenizer_config.json", pad_token="[PAD]")
+    assert len(load(str(tmp_path), DEVICE).tokenizer) > made.model.config.vocab_size
+    assert load(str(tmp_path), DEVICE).pad_id == made.eos_id
+    tokenizer = load(str(tmp_path), DEVICE).tokenizer
+    tokenizer.add_special_tokens({"bos_token": "[BOS]"})
+    beyond = [("[BOS]", tokenizer.bos_token_id)]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="[BOS] $A", special_tokens=beyond)
+    tokenizer.save_pretrained(tmp_path)
+    assert "its tokenizer writes [BOS], which has no weights" in refusal(tmp_path)
 
 
 def test_a_model_is_called_by_the_end_of_its_path() -> None:

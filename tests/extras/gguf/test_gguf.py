@@ -215,6 +215,35 @@ def test_what_llama_cpp_lacks_is_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ({"eos": None}, "has no end-of-sequence token"),
+        ({"eos": 9999}, "its tokenizer.ggml.eos_token_id is 9999, and it has 304 tokens"),
+        ({"pad": 9999}, "its tokenizer.ggml.padding_token_id is 9999"),
+        ({"eot": 5}, {3, 5}),
+        ({"eos": None, "eot": 5}, {5}),
+    ],
+)
+def test_a_file_s_ends_are_those_that_it_names(
+    written: dict[str, int | None], wanted: str | set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file names none, transformers would take the token 2."""
+    lm = tiny("llama")
+    if "eot" in written:
+        lm.model.generation_config.eos_token_id = [3, 5]
+    for name, id in written.items():
+        method = f"add_{name}_token_id"
+        add: Any = getattr(gguf.GGUFWriter, method)
+        monkeypatch.setattr(gguf.GGUFWriter, method, lambda writer, _, add=add, id=id: id and add(writer, id))
+    write_gguf(lm, tmp_path / "x.gguf", KINDS["F32"])
+    if isinstance(wanted, set):
+        assert load(str(tmp_path / "x.gguf"), CPU).stop_ids == wanted
+    else:
+        with pytest.raises(UserError, match=wanted):
+            load(str(tmp_path / "x.gguf"), CPU)
+
+
 def test_other_tokenizers_are_refused() -> None:
     def said(tokenizer: Any, rows: int = 400) -> str:
         with pytest.raises(UserError) as caught:
