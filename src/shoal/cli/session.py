@@ -28,7 +28,9 @@ def run_session(
     before its last round."""
     from shoal.identity.keys import Identity, identity_path
     from shoal.policy.named import check_exists
+    from shoal.runs.trackers import makers_of
 
+    makers_of(config)  # before data and models, which may come from elsewhere, and before the swarm
     if not resume:
         for model in config.local_models:
             check_exists(model)

@@ -100,6 +100,7 @@ class Status(msgspec.Struct):
     """Peers' share of the gradient in the last round."""
     display_name: str = ""
     first_fault: str = ""
+    warning: str = ""
     code: bool = False
     """Whether its settings name code, so that --allow-code is needed to go on."""
     ended: bool = False
@@ -167,7 +168,7 @@ class StatusReporter:
         self._folder = folder
         self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
         self._share: float | None = None
-        self._warned = False
+        self._warned = ""
         self._attendance = Attendance(watcher.say)
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -196,8 +197,8 @@ class StatusReporter:
         with self._lock:
             status = self._status()
             self._write(status)
-            if status["warning"] and not self._warned:
-                self._warned = True
+            if status["warning"] not in ("", self._warned):
+                self._warned = status["warning"]
                 self._watcher.warn(status["warning"])
             self._watcher.panel(lines(status))
             self._attendance.look(status["admission"]["peers"])

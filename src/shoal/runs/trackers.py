@@ -4,17 +4,21 @@ with started(config, folder, names, group="") as trackers:
     trackers["trackio"].report(round, rows, results)
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from shoal.config.own_code import find
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.node import RoundResult
+
+if TYPE_CHECKING:
+    from shoal.node import RoundResult
 
 LIMIT: Final = 60.0
 """Seconds that all trackers have for what is left when the run ends."""

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shoal.transports.zenoh.session import LIMITS, MAX_MESSAGE, TransportOptions, cannot_listen
+from shoal.transports.zenoh.session import LIMITS, MAX_MESSAGE, WHY, TransportOptions, cannot_listen
 from shoal_host.addresses import address_of
 from shoal_host.relay.zenoh_fields import Unreadable
 from shoal_host.relay.zenoh_wire import NoClient, Reader
@@ -73,6 +73,12 @@ class AddressUsage:
         self.held = 0.0
         """The cost of its declarations."""
         self._left, self._at = BURST, now
+        self.cut, self.cut_at = "", 0.0
+        """Why a connection was cut last, and when."""
+
+    def why(self, now: float) -> str:
+        """Why a connection was cut lately."""
+        return f"it cut a connection from here: {self.cut}" if self.cut and now - self.cut_at < SILENCE else ""
 
     def wait(self, now: float) -> float:
         """Seconds until it may ask for more."""
@@ -85,7 +91,7 @@ class AddressUsage:
 
     def idle(self, now: float) -> bool:
         """Whether it can be forgotten."""
-        return not self.connections and not self.wait(now) and self._left == BURST
+        return not self.connections and not self.wait(now) and self._left == BURST and not self.why(now)
 
 
 class Forwarder:
@@ -147,7 +153,7 @@ class Forwarder:
             await asyncio.sleep(0)  # open connections come first
             if why := self._enter(address):
                 with suppress(OSError):
-                    link.send(LIMITS + why.encode())
+                    link.send(LIMITS + f"{why}; close connections from here, or wait".encode())
                 link.close()
             else:
                 self._begin(self._serve(link, address, context))
@@ -179,6 +185,9 @@ class Forwarder:
         reader = None if address in self.limits.exempt else Reader()
         node = zenoh = back = None
         try:
+            if await self._asks(link):
+                link.send(LIMITS + why.encode() if (why := usage.why(time.monotonic())) else b"")
+                return
             node = await self._greet(link, context)
             batches = _chunks(node.reader) if reader is None else self._batches(node.reader, usage, reader)
             async for data in batches:
@@ -189,7 +198,7 @@ class Forwarder:
                 await zenoh.writer.drain()
                 await asyncio.sleep(0)  # others' turn
         except Cut as cut:
-            self._refuse(address, str(cut))
+            usage.cut, usage.cut_at = self._refuse(address, str(cut)), time.monotonic()
         except (asyncio.IncompleteReadError, OSError):  # it left
             pass
         finally:
@@ -205,6 +214,20 @@ class Forwarder:
                 zenoh.writer.close()
             if node is not None:
                 node.writer.transport.abort()  # `close` would wait for a node that does not read
+            else:
+                link.close()
+
+    async def _asks(self, link: socket.socket) -> bool:
+        """Whether who connects asks why it was cut, instead of beginning a session or TLS."""
+        there = asyncio.Event()
+        self._loop.add_reader(link, there.set)
+        try:
+            await asyncio.wait_for(there.wait(), HANDSHAKE)
+        except TimeoutError:
+            raise Cut("silent") from None
+        finally:
+            self._loop.remove_reader(link)
+        return link.recv(len(WHY), socket.MSG_PEEK) == WHY
 
     async def _greet(self, link: socket.socket, context: ssl.SSLContext | None) -> Streams:
         """The streams of a new connection, after its TLS handshake if there is one."""

@@ -81,7 +81,8 @@ class FolderSource(Source):
             warnings = read_warnings(self.path)  # what the run itself says is wrong
         except UserError:
             warnings = [f"{WARNINGS} cannot be read"]
-        wrong = [*warnings, self._metrics.trouble, trouble, self._tables.trouble, no_status]
+        link = swarm["warning"] if swarm and swarm["running"] else ""
+        wrong = [*warnings, link, self._metrics.trouble, trouble, self._tables.trouble, no_status]
         wrong = list(dict.fromkeys(filter(None, wrong)))  # each once
         brief, of_rounds, lines = self.brief(), self._rounds(), node_lines(self._metrics)
         return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from fakes import RIGHT, WRONG, question, rollout
 from support.figures import figures
 
+from shoal.cli.main import main
 from shoal.config.load import config_from_keywords
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -104,6 +106,20 @@ def test_a_tracker_that_is_not_installed_is_one_line(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match="--report-to wandb: it is not installed: pip install wandb"):
         makers_of(Config(report_to=["wandb"]))
+
+
+def test_a_tracker_that_is_not_installed_is_said_before_anybody_is_contacted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with socket.create_server(("127.0.0.1", 0)) as relay:
+        relay.setblocking(False)
+        where = f"127.0.0.1:{relay.getsockname()[1]}"
+        words = ["join", where, "--swarm", "lagoon", "--model", "nobody/has-it", "--report-to", "wandb"]
+        assert main(words) == 2
+        with pytest.raises(BlockingIOError):
+            relay.accept()
+    assert capsys.readouterr().err == "shoal: --report-to wandb: it is not installed: pip install wandb\n"
 
 
 @pytest.mark.parametrize("text", ["[]", '{"id": "../../x"}', '{"id": "a", "round": "b"}', "{" * 9999])

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 import zenoh
+from strangers import QUICK, program
 from test_network import MakeLink, free_port, make_link, until
 
 from shoal.errors import UserError
+from shoal.runs.swarm_status import read_status
 from shoal.transports.zenoh.session import (
     MAX_MESSAGE,
     TransportOptions,
@@ -27,8 +29,9 @@ from shoal.transports.zenoh.session import (
     open_session,
 )
 from shoal_host.relay.command import HELP, LISTEN, add_arguments, command
-from shoal_host.relay.forwarder import Limits
+from shoal_host.relay.forwarder import HELD, Limits
 from shoal_host.relay.relay import relay_config
+from shoal_web.watch.folder import FolderSource
 from shoal_web.watch.listener import Listener
 
 __all__ = ["make_link"]
@@ -236,6 +239,31 @@ def test_who_declares_too_much_is_cut(relay: Relay, make_link: MakeLink) -> None
     assert len(kept) == 5000
     with contextlib.suppress(zenoh.ZError):  # a session that was cut may take longer to close than Zenoh waits
         session.close()
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_a_node_that_is_cut_later_reads_why_in_its_terminal_its_status_and_the_window(
+    relay: Relay, tmp_path: Path
+) -> None:
+    """Real programs: a relay, a node at work, and sessions from the node's address that declare too much."""
+    where = address()
+    relay("--listen", where)
+    run = tmp_path / "run"
+    words = ("join", where, *QUICK, "--swarm", "lagoon", "--only", "chain_sum", "--out", run)
+    told = f"the relay tcp/{where} limits this machine's address: it cut a connection from here: declares too much"
+    with open_session(TransportOptions(connect=(where,))) as other:  # the same address: it takes nearly all there is
+        held = [other.declare_queryable(f"shoal/{n}", lambda query: None) for n in range(HELD - 2)]
+        with program(*words, home=tmp_path / "home") as node:
+            until(lambda: told in " ".join(node.said.split()), 90)
+            assert told in read_status(run)["note"]
+            command = [sys.executable, "-m", "shoal", "status", str(run)]
+            status = subprocess.run(command, capture_output=True, text=True, check=True)
+            assert told in " ".join(status.stdout.split())
+            assert told in FolderSource(run, "run").summary()["warnings"]
+            for each in held:
+                each.undeclare()
+            until(lambda: read_status(run)["links"] == 1, 60)  # and it goes on
 
 
 @pytest.mark.network

@@ -20,6 +20,7 @@ import json
 import re
 import socket
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from shoal.untrusted import printable
 
 MAX_MESSAGE = 1 << 20  # bytes of the largest message that is assembled from fragments; larger ones are dropped
 LIMITS = b"shoal relay: "  # and why it lets nobody in: what it says to connections that it does not take
+WHY = b"shoal relay?"  # asks it why it cut a connection from this address
 BATCHES = 16  # batches of 64 KiB that may wait on a link for each priority: the most that Zenoh allows
 PATIENCE = 500_000  # microseconds that a node's sending thread waits for a congested link before it drops a message
 ANY_ADDRESS = "tcp/0.0.0.0:0"  # any free port of all addresses, where others come by multicast, which is of IPv4
@@ -199,24 +201,29 @@ def open_config(config: dict[str, Any]) -> zenoh.Session:
     endpoints = ", ".join(config["listen"]["endpoints"])
     if "Unable to connect" in reason:
         places = ", ".join(config["connect"]["endpoints"])
-        if limit := next(filter(None, map(_limit, config["connect"]["endpoints"][:4])), ""):
+        if limit := limits_of(config["connect"]["endpoints"]):
             raise Unreachable(limit)
         why = ", or certificates do not fit (network.tls)" if "tls/" in places else ""  # Zenoh does not say which
         raise Unreachable(f"none of {places} answers{why}")
     raise cannot_listen(reason, endpoints)
 
 
-def _limit(endpoint: str) -> str:
-    """Why the relay at `endpoint` does not let this address in, if it says so to whoever connects."""
-    host, _, port = endpoint.partition("/")[2].rpartition(":")
-    said = b""
-    with contextlib.suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), 2.0) as link:
-        link.settimeout(1.0)
-        said = link.recv(200)
-    if not said.startswith(LIMITS):
-        return ""
-    why = printable(said[len(LIMITS) :].decode(errors="replace"), 80)
-    return f"the relay {endpoint} limits this machine's address: {why}; close connections from here, or wait"
+def limits_of(endpoints: Sequence[str]) -> str:
+    """Why the first relay that says so does not let this machine in, or lately cut a connection from it. It takes
+    seconds."""
+    for endpoint in endpoints[:4]:
+        host, _, port = endpoint.partition("/")[2].rpartition(":")
+        said, where = b"", (host.strip("[]"), int(port))
+        with contextlib.suppress(OSError, ValueError), socket.create_connection(where, 2.0) as link:
+            link.settimeout(0.5)
+            with contextlib.suppress(TimeoutError):
+                said = link.recv(200)
+            link.sendall(WHY)
+            said = said or link.recv(200)
+        if said.startswith(LIMITS):
+            why = printable(said[len(LIMITS) :].decode(errors="replace"), 120)
+            return f"the relay {endpoint} limits this machine's address: {why}"
+    return ""
 
 
 def cannot_listen(reason: str, endpoints: str) -> UserError:

@@ -10,6 +10,7 @@ keeper thread tries again.
 
 import contextlib
 import threading
+import time
 from functools import partial
 from random import Random
 
@@ -21,10 +22,11 @@ from shoal.transports.base import Channel, Presence, Transport, TransportContext
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import START, Neighbours
 from shoal.transports.zenoh.offers import OfferedRollouts
-from shoal.transports.zenoh.session import node_config, open_session, options_of
+from shoal.transports.zenoh.session import limits_of, node_config, open_session, options_of
 from shoal.transports.zenoh.subscriptions import Subscriptions, direct, hear_notices
 
 QUESTIONS = 256  # questions of peers that wait for an answer
+SHOWN = 60.0  # seconds that it is told why a relay cut the session, once there is another
 TICK = 1.0  # seconds between two looks at the subscriptions
 RETRY = (0.5, 15.0)  # seconds until the first, and at most between later attempts to reach a relay
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
@@ -49,7 +51,8 @@ class ZenohTransport(Transport):
             dropped=self.dropped,
             clocks=context.clocks,
         )
-        self._trouble = ""
+        self._trouble = self._limit = ""
+        self._cut, self._asked = threading.Event(), 0.0
         self._wake, self._ready, self._closed = threading.Event(), threading.Event(), threading.Event()
         self._questions: Newest[zenoh.Query] = Newest(QUESTIONS)
         self._threads = [
@@ -99,6 +102,7 @@ class ZenohTransport(Transport):
             neighbours=tuple(map(self.keys.secret.address, neighbours)),
             links=links,
             trouble=trouble,
+            warning=self._limit,
             wanted=wanted,
         )
 
@@ -122,6 +126,8 @@ class ZenohTransport(Transport):
                     self._session = session
                 if not self._ready.is_set():
                     self._declare(self._session)
+                if self.options.connect:
+                    self._ask_why(self._session)
                 self.subscriptions.tend(self._session)
             except Unreachable as error:
                 self._trouble = str(error)
@@ -134,6 +140,15 @@ class ZenohTransport(Transport):
                 self._wake.wait(TICK)
                 self._wake.clear()
                 self._closed.wait(0.02)  # several peers come and go at once
+
+    def _ask_why(self, session: zenoh.Session) -> None:
+        """Asks why the relay cut the session or takes none. Zenoh, which goes on as soon as it can, does not say."""
+        now, linked = time.monotonic(), bool(session.info.links())
+        if self._cut.is_set() or (not linked and now - self._asked > RETRY[1]):
+            self._cut.clear()
+            self._limit, self._asked = limits_of(self.options.connect), now
+        elif linked and now - self._asked > SHOWN:
+            self._limit = ""
 
     def _declare(self, session: zenoh.Session) -> None:
         """Declares what this node publishes, answers and hears."""
@@ -148,6 +163,9 @@ class ZenohTransport(Transport):
         )
         if self.context.hears_notices:
             self._subscriber = hear_notices(session, self.keys, partial(self.context.deliver, "notices"))
+        if self.options.connect:
+            lost = direct(lambda event: self._cut.set() if event.kind == zenoh.SampleKind.DELETE else None)
+            self._events = session.info.declare_transport_events_listener(lost)
         self._ready.set()
 
     def _answer(self) -> None:
