@@ -13,41 +13,38 @@ from shoal.config.settings import ENDLESS, Config
 from shoal.display.answers import print_pairs
 from shoal.display.figures import Progress, clock
 from shoal.display.text import print_next, print_paragraph, print_warning
-from shoal.runs.folder import CONFIG, CURVES, best_model, best_node, checkpoints, read_metrics
-from shoal.runs.standing import RECENT, REWARD
+from shoal.runs.folder import CURVES, best_model, best_node, checkpoints, read_metrics
+from shoal.runs.standing import RECENT, REWARD, RIGHT, measured
 from shoal.runs.transcripts import pairs
 
 if TYPE_CHECKING:
     from shoal.runs.session import Outcome
 
 Rows = Sequence[Mapping[str, Any]]
-LABEL = 17
-"""Columns before a figure."""
 
 
 def print_result(console: Console, outcome: Outcome, config: Config, command: str, quiet: bool) -> None:
-    """What the run gave (a mean over its nodes), where it is, and what to do next."""
+    """What the run gave (a mean over its nodes), where it is, and what to do next. Warnings come first: the end of a
+    success is no warning."""
     folder, rows = outcome.folder, read_metrics(outcome.folder)
+    model = best_model(folder, rows)
+    node = model.name if model else best_node(rows)
+    kept = [] if quiet else pairs(folder, node)
 
     def say(text: str) -> None:
         console.print(Text(text), soft_wrap=True)
 
     if not quiet:
         console.print()
-    for line in _figures(outcome, rows):
-        print_paragraph(console, line, LABEL)
     for warning in filter(None, outcome.warnings):
         print_warning(console, warning)
-    model = best_model(folder, rows)
-    node = model.name if model else best_node(rows)
-    kept = [] if quiet else pairs(folder, node)
     print_pairs(console, node, kept)
+    for line in [*_right(rows), *_figures(outcome, rows)]:
+        print_paragraph(console, line, 4)
     say(f"folder   {folder}")
     if model:
         say(f"model    {model}")
     say(f"picture  {folder / CURVES}")
-    if not quiet:
-        say(f"window   shoal watch {shlex.quote(str(folder))}")
     run = shlex.quote(str(folder))
     allow_code = " --allow-code" if config.code else ""
     goes_on = bool(checkpoints(folder))
@@ -60,21 +57,39 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
     elif not quiet:
         steps = {}
         if model:
-            of_config = shlex.quote(str(folder / CONFIG))
             if not any(pair.after.conversation for pair in kept):  # it asks once
-                steps[f"shoal ask {run}{allow_code}"] = "ask the model, beside the one from which it began"
-            if any(row.get("eval/pass@1") is not None for row in rows):
-                steps[f"shoal eval {shlex.quote(str(model))} --config {of_config}{allow_code}"] = "measure it"
-            else:  # nothing tells which answers are right
-                steps[f"shoal export {run} --to {shlex.quote(f'{folder.name}-model')}"] = "take it away"
+                steps[f"shoal ask {run}{allow_code} 'Your question'"] = "ask it, beside the model from which it began"
+            steps[f"shoal export {run} --to {shlex.quote(f'{folder.name}-model')}"] = "take it away"
+        steps[f"shoal watch {run}"] = "see all answers and curves in the browser"
         if goes_on:
             steps[f"shoal {command} --resume {run} --rounds {2 * config.rounds}{allow_code}"] = "train on"
         print_next(console, steps)
 
 
+def _right(rows: Rows) -> list[str]:
+    """The share of held-out questions that were answered right, before and after."""
+    evaluated = [row for row in rows if row.get(RIGHT) is not None]
+    if not evaluated:
+        return []
+    rounds, nodes = [row["round"] for row in evaluated], Progress(0, (), rows).held_out.values()
+    questions = int(evaluated[-1].get("eval/questions") or 0)
+    ends = measured(nodes, questions)
+    of = f"{questions} questions" if questions else "questions"
+    many = sum(len(values) > 1 for values in nodes) or len(nodes)
+    whose = f"they never practised, mean of {many} nodes" if many > 1 else "it never practised"
+    lines = [f"right on {of} that {whose} (held-out pass@1):"]
+    for round, end in zip((min(rounds), max(rounds)), ends, strict=False):
+        when = f"after round {round}" if round else "before training"
+        interval = f"   (95% interval: {end.low:.1%} to {end.high:.1%})" if questions else ""
+        lines.append(f"  {when:17}{end.value:6.1%}{interval}")
+    blind = next((row["eval/blind"] for row in evaluated if row.get("eval/blind") is not None), None)
+    if blind is not None:
+        lines.append(f"  {'blind':17}{blind:6.1%}   answers that ignore the question")
+    return lines + ["  not measured after it"] * (len(ends) < 2)
+
+
 def _figures(outcome: Outcome, rows: Rows) -> list[str]:
-    """What the run gave, in lines."""
-    evaluated = [row["round"] for row in rows if row.get("eval/pass@1") is not None]
+    """What the run gave otherwise, in lines."""
     rounds = max((row["round"] for row in rows), default=0)
     if not rounds:
         return []
@@ -82,19 +97,8 @@ def _figures(outcome: Outcome, rows: Rows) -> list[str]:
         Progress(rounds, (), [row for row in rows if row["round"] <= until]).mean_row().get(REWARD, 0.0)
         for until in (rounds, RECENT)
     )
-    measured = Progress(rounds, (), rows).mean_held_out()
-    blind = next((row["eval/blind"] for row in rows if row.get("eval/blind") is not None), None)
-    ignoring = f"; answers that ignore the question get {blind:.3f}" if blind is not None else ""
     ends = f"first and last {RECENT} rounds"
-    held_out = []
-    if evaluated:
-        begun, ended = min(evaluated), max(evaluated)
-        first, last = measured[0], measured[-1]
-        change = f"{first:.3f} -> {last:.3f} (round {begun} to {ended})"
-        once = f"{first:.3f} in round {begun}, and not measured after it"
-        held_out = [f"held-out pass@1  {change if begun < ended else once}{ignoring}"]
     return [
-        *held_out,
         f"local reward     {early:.3f} -> {late:.3f} ({ends})" if rounds > RECENT else f"local reward     {late:.3f}",
         f"{rounds} round{'s' * (rounds > 1)} on {outcome.device} in {clock(outcome.seconds)}",
     ]

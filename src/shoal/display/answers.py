@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from shoal.display.text import print_paragraph
+from shoal.display.text import clip, print_paragraph
 from shoal.rollout import Completion
 from shoal.runs.transcripts import Pair
 from shoal.untrusted import printable
@@ -37,24 +37,35 @@ def print_answers(console: Console, answers: Mapping[str, Sequence[Completion]])
 
 QUESTION, ANSWER = 300, 160
 """Characters that are shown."""
+ASKED, LEAST = 150, 40
+"""Columns of a question among several, and of an answer to it where a terminal is narrow. Others fit the line."""
 BESIDE = 19
 """Columns before an answer."""
+TURNS = [(False, True), (True, False), (False, False), (True, True)]
+"""Whether a question was right before and after, in the order in which they are shown."""
 
 
-def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 2) -> None:
-    """Prints the first `most` of `pairs`, whether they turned out well or not, and how many of all are right."""
+def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 5) -> None:
+    """Prints at most `most` of `pairs`: what became right, then what became wrong, then others. Two are left for these
+    where many became right. A line above says how many there are of all."""
     if not pairs:
         return
-    before, after = sum(pair.before.right for pair in pairs), sum(pair.after.right for pair in pairs)
-    console.print(Text(f"\nheld-out questions before and after ({printable(node, 40)}):"))
-    for pair in pairs[:most]:
-        print_paragraph(console, f"  {printable(pair.question, QUESTION)}")
+
+    def turn(pair: Pair) -> int:
+        return TURNS.index((pair.before.right, pair.after.right))
+
+    ordered = sorted(pairs, key=turn)
+    better, worse = (sum(turn(pair) == kind for pair in pairs) for kind in (0, 1))
+    first = min(better, most - 2)
+    shown = sorted((ordered[:first] + ordered[better:] + ordered[first:better])[:most], key=turn)
+    counts = f"{better} became right, {worse} became wrong ({printable(node, 40)})"
+    print_paragraph(console, f"of {len(pairs)} questions that it never practised {counts}:")
+    for pair in shown:
+        print_paragraph(console, f"  {clip(pair.question, ASKED)}", 4)
         for when, answer in (("before", pair.before), ("after", pair.after)):
-            said = told(answer.completion, answer.conversation)
+            said = clip(told(answer.completion, answer.conversation), max(LEAST, console.width - BESIDE))
             print_paragraph(console, answer_line(f"    {when:6}", said, answer.right), BESIDE)
-    others = "" if len(pairs) <= most else f", {most} of them above"
-    of = "the one such question" if len(pairs) == 1 else f"{len(pairs)} such questions{others}"
-    console.print(Text(f"  right of {of}: {before} before, {after} after\n"))
+    console.print()
 
 
 def told(completion: str, conversation: Sequence[tuple[str, str]]) -> str:

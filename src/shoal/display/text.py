@@ -35,7 +35,9 @@ def print_paragraph(console: Console, text: Text | str, indent: int = 2) -> None
 def paragraph(console: Console, text: Text, width: int, indent: int = 2, most: int = LONGEST) -> list[Text]:
     """`text` in at most `most` lines of `width` columns."""
     indent = min(indent, width // 3)
-    first, *rest = text.wrap(console, width - indent, no_wrap=False) or [Text()]
+    [first, *more] = text.wrap(console, width, no_wrap=False) or [Text()]
+    start = len(first) + len(text.plain[len(first) :]) - len(text.plain[len(first) :].lstrip())
+    rest = text[start:].wrap(console, width - indent, no_wrap=False) if more else []
     lines = [first, *(Text(" " * indent) + line for line in rest)]
     if len(lines) > most:
         lines[most - 1].append(" " * width)  # so that it ends with an ellipsis
@@ -65,5 +67,6 @@ def clip(text: str, width: int) -> str:
 
 def print_next(console: Console, steps: Mapping[str, str]) -> None:
     """Prints commands, each with its purpose."""
-    for command, purpose in steps.items():
-        console.print(f"\n{purpose}:\n  {command}", markup=False, highlight=False, soft_wrap=True)
+    for place, (command, purpose) in enumerate(steps.items()):
+        before = "" if place else "\n"
+        console.print(f"{before}{purpose}:\n  {command}", markup=False, highlight=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 show the same. A curve of several nodes is their mean in each round, then smoothed, and only then thinned.
 
     begun, now = before_and_now([[0.07, 0.31, 0.57]])     # right on held-out questions, over the nodes
+    begun, now = measured([[0.07, 0.31, 0.57]], 64)       # the same with intervals: now.value, now.low, now.high
     recent([0.2, 0.4, 0.9])                               # local reward: the mean of the last `RECENT` rounds
     over_nodes([0.5, None, 0.7])                          # the mean over the nodes that have a number
 """
@@ -9,6 +10,8 @@ show the same. A curve of several nodes is their mean in each round, then smooth
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Final
+
+from shoal.evaluation.pass_at_k import Estimate, wilson
 
 RIGHT: Final = "eval/pass@1"
 REWARD: Final = "reward/local"
@@ -21,6 +24,12 @@ def before_and_now(nodes: Iterable[Sequence[float]]) -> list[float]:
     known = [values for values in nodes if len(values)]
     twice = [values for values in known if len(values) > 1]
     return [fmean(values[end] for values in twice or known) for end in ((0, -1) if twice else (0,)) if known]
+
+
+def measured(nodes: Iterable[Sequence[float]], questions: int) -> list[Estimate]:
+    """`before_and_now`, each with its 95 % interval. `questions`: held-out ones of a node; all nodes have the same."""
+    shares = (min(1.0, max(0.0, share)) for share in before_and_now(nodes))
+    return [Estimate(share, *wilson(share, max(1, questions))) for share in shares]
 
 
 def recent(values: Sequence[float]) -> float | None:

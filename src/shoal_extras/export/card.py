@@ -21,9 +21,9 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineMod
 
 from shoal import __version__
 from shoal.config.policy import EMBEDDED, is_endpoint
-from shoal.evaluation.pass_at_k import wilson
+from shoal.evaluation.pass_at_k import Estimate
 from shoal.policy.named import NAMED
-from shoal.runs.standing import RIGHT, before_and_now
+from shoal.runs.standing import RIGHT, measured
 from shoal.untrusted import encodable, printable, read_regular
 from shoal_extras.export.story import Story
 
@@ -189,8 +189,8 @@ def _figures(story: Story) -> Iterator[str]:
     known = dict.fromkeys(tasks, each) if len(tasks) > 1 and count == each * len(tasks) else {}
     rows = []
     for key, n in {RIGHT: count, **known}.items():
-        ends = before_and_now([[row[key] for row in story.evaluations if row.get(key) is not None]])
-        rows.append([escaped(key.removeprefix(RIGHT)[1:] or "all"), str(n), *(_interval(end, n) for end in ends)])
+        ends = measured([[row[key] for row in story.evaluations if row.get(key) is not None]], n)
+        rows.append([escaped(key.removeprefix(RIGHT)[1:] or "all"), str(n), *map(_interval, ends)])
     if last.get("eval/blind") is not None:
         rows.append(["*answers that ignore the question*", "", "", f"{last['eval/blind']:.3f}"])
     yield _table(["tasks", "questions", f"round {first['round']}", f"round {last['round']}"], rows)
@@ -214,10 +214,8 @@ def _swarm(own: int, makers: Sequence[tuple[str, int, float]]) -> Iterator[str]:
     yield _table(["from", "rollouts", "contribution (share of the gradient)"], rows)
 
 
-def _interval(share: float, questions: int) -> str:
-    share = min(1.0, max(0.0, share))
-    low, high = wilson(share, max(1, questions))
-    return f"{share:.3f} [{low:.3f}, {high:.3f}]"
+def _interval(share: Estimate) -> str:
+    return f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

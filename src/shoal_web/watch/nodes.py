@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from shoal.config.display_name import harmless
-from shoal.runs.standing import RECENT, RIGHT, before_and_now, over_nodes, recent
+from shoal.runs.standing import RECENT, RIGHT, measured, over_nodes, recent
 from shoal.runs.swarm_status import STALE, Status
 from shoal_web.watch.metrics import Metrics, Node
 from shoal_web.watch.source import Data, Source
@@ -97,10 +97,12 @@ def node_lines(metrics: Metrics) -> list[Data]:
 
 def standing(metrics: Metrics, lines: list[Data]) -> Data:
     """How all nodes stand together, as the terminal and `curves.png` have it."""
-    measured = [node.known(RIGHT)[1] for node in metrics.nodes.values()]
+    shares = [node.known(RIGHT)[1].tolist() for node in metrics.nodes.values()]
     means = {key: over_nodes(line[key] for line in lines) for key in ("reward", "blind")}
     questions = max((line["questions"] or 0 for line in lines), default=0) or None
-    return means | {"questions": questions, "right": before_and_now([values.tolist() for values in measured])}
+    ends = measured(shares, questions or 0)
+    intervals = [[end.low, end.high] for end in ends] if questions else []
+    return means | {"questions": questions, "right": [end.value for end in ends], "intervals": intervals}
 
 
 def swarm_state(data: bytes, now: float) -> Data:

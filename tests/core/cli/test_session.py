@@ -72,34 +72,35 @@ def test_a_run_that_was_stopped_early_claims_no_change(tmp_path: Path) -> None:
         folder.log([{"round": 0, "node": "ada", "eval/pass@1": 0.25}])
         folder.log([{"round": 1, "node": "ada", "reward/local": 0.5}])
     text = said(tmp_path / "run", finished=False)
-    assert "held-out pass@1  0.250 in round 0, and not measured after it" in text
+    assert "it never practised (held-out pass@1):\n  before training   25.0%\n  not measured after it\n" in text
     assert "local reward     0.500\n" in text
 
 
 def test_a_finished_run_says_what_next(run: Path) -> None:
     text = said(run, finished=True)
-    assert "held-out pass@1  0.367 -> 0.567 (round 0 to 2)" in text
+    assert "they never practised, mean of 3 nodes (held-out pass@1):\n" in text
+    assert "  before training   36.7%\n  after round 2     56.7%\n" in text
     model = run / "checkpoints" / "round-000002" / "bob"
     assert f"model    {model}\n" in text
     for step in (
-        f"shoal ask {run}",
-        f"shoal eval {model} --config {run / 'config.toml'}",
+        f"shoal ask {run} 'Your question'",
+        f"shoal export {run} --to run-model",
+        f"shoal watch {run}",
         f"shoal run --resume {run} --rounds 200",
     ):
         assert f":\n  {step}\n" in text
     assert "2 rounds on cpu, float32 in 6:12\n" in text
-    assert f"picture  {run / 'curves.png'}\nwindow   shoal watch {run}\n" in text
+    assert f"picture  {run / 'curves.png'}\n" in text
     assert "shoal watch" not in said(run, finished=True, quiet=True)
-    assert text.count(":\n  shoal ") == 3
+    assert text.count(":\n  shoal ") == 4
 
 
-def test_what_next_is_not_measured_without_right_answers(run: Path) -> None:
-    rows = [{key: value for key, value in row.items() if key != "eval/pass@1"} for row in read_metrics(run)]
-    with RunFolder.open(run) as folder:
-        folder.rewrite_metrics(rows)
-    text = said(run, finished=True)
-    assert "shoal eval" not in text
-    assert f"shoal export {run} --to run-model" in text
+def test_the_last_line_of_a_success_is_a_step_and_warnings_come_first(run: Path) -> None:
+    for quiet in (False, True):
+        text = said(run, finished=True, quiet=quiet)
+        assert text.lstrip().startswith("warning: task x: broken\n")
+        assert text.count("warning: ") == 1
+    assert said(run, finished=True).splitlines()[-1].startswith("  shoal ")
 
 
 def test_without_held_out_questions_the_local_reward_is_a_result(run: Path) -> None:
@@ -136,12 +137,36 @@ def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path
     text = said(run, finished=True)
     assert "Which is larger, 36 or 39?\n    before  wrong  It is the larger one.\n" in text
     assert "    after   right  ?[31m[bold]39[/bold]\n" in text
-    assert "right of the one such question: 0 before, 1 after" in text
+    assert "of 1 questions that it never practised 1 became right, 0 became wrong (bob):\n" in text
     assert "larger" not in said(run, finished=True, quiet=True)
 
 
-def test_warnings_are_repeated_at_the_end_even_of_a_quiet_run(run: Path) -> None:
-    assert said(run, finished=True, quiet=True).count("warning: ") == 1
+def keep(run: Path, answers: list[tuple[str, str, str, bool, bool]]) -> None:
+    """Adds questions with the answers before and after, and whether they are right, to the run."""
+    with RunFolder.open(run) as folder:
+        for question, *texts, was, now in answers:
+            for round, text, reward in ((0, texts[0], was), (2, texts[1], now)):
+                row = {"node": "bob", "task": "t", "prompt": question, "finish_reason": "stop"}
+                folder.save(TRANSCRIPTS, round, [row | {"completion": text, "reward": float(reward)}])
+        folder.flush()
+
+
+def test_five_questions_are_shown_and_what_became_wrong_is_among_them(run: Path) -> None:
+    kinds = [(True, True), (False, False), (True, False), *[(False, True)] * 6]
+    keep(run, [(f"question {at}", "7", "8", *kind) for at, kind in enumerate(kinds)])
+    text = said(run, finished=True)
+    assert "of 9 questions that it never practised 6 became right, 1 became wrong (bob):\n" in text
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("  question")] == ["3", "4", "5", "2", "1"]
+
+
+def test_long_and_hostile_answers_are_cut_to_a_line_with_tags_as_they_are(run: Path) -> None:
+    keep(run, [("why?\n" * 500, "<think>\x1b[2J" + "so " * 2000 + "<answer>7</answer>", "\u202e\r8", False, True)])
+    lines = said(run, finished=True).splitlines()
+    assert all(line.isprintable() for line in lines)
+    [before] = [line for line in lines if line.startswith("    before  wrong  <think>?[2J")]
+    assert before.endswith("<answer>7</answer>")
+    assert len(before) <= 80
+    assert max(len(line) for line in lines if "why" in line) <= 160
 
 
 def test_a_stopped_run_says_how_to_go_on(run: Path) -> None:

@@ -64,7 +64,9 @@ def test_five_places_show_the_same(tmp_path: Path, nodes: dict[str, float], monk
         folder=run, finished=True, round=ROUNDS, seconds=1.0, device="cpu", warnings=[], trouble=""
     )
     print_result(Console(file=said, width=200), outcome, Config(), "run", quiet=True)
-    assert f"{before:.3f} -> {now:.3f}" in said.getvalue()
+    intervals = [f"{low:.1%} to {high:.1%}" for low, high in tile["intervals"]]
+    assert f"  before training  {before:6.1%}   (95% interval: {intervals[0]})\n" in said.getvalue()
+    assert f"  after round 37   {now:6.1%}   (95% interval: {intervals[1]})\n" in said.getvalue()
     assert f"-> {reward:.3f} (first and last 10 rounds)" in said.getvalue()
 
     assert [ends["eval/pass@1"][0][1], ends["eval/pass@1"][-1][1]] == pytest.approx([before, now], rel=1e-4)
@@ -88,5 +90,5 @@ def test_five_places_show_the_same(tmp_path: Path, nodes: dict[str, float], monk
     if len(nodes) == 1:  # a card is of one model
         story = story_of(Source(str(run), run, "node-1", ROUNDS))
         card = card_of(story, Origin(), "mine", "transformers")
-        assert f"{before:.3f} [" in card
-        assert f"{now:.3f} [" in card
+        for share, (low, high) in zip((before, now), tile["intervals"], strict=True):
+            assert f"{share:.3f} [{low:.3f}, {high:.3f}]" in card

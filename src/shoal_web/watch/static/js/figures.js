@@ -31,12 +31,13 @@ function runFigures({ standing, of_rounds, rounds, left, nodes, swarm }) {
 }
 
 /** Whether it is learning: the change against what chance does to as many questions. */
-export function learningTold({ standing: { right, blind, questions } }) {
+export function learningTold({ standing: { right, blind, questions, intervals } }) {
   const [before, now] = [right[0], right.at(-1)];
   if (!right.length) return ["Not measured yet: a run asks questions that it never practises before round 1."];
   if (right.length === 1) return ["Not known yet. Before training it is right on ", h("b", {}, percent(now)), " of the questions that it never practises; the next evaluation tells more."];
   const noise = 2 * Math.sqrt((now * (1 - now) + before * (1 - before)) / Math.max(1, questions ?? 1));
   const verdict = now - before > noise ? "Yes: " : before - now > noise ? "No, it gets worse: " : "Not to be told from chance yet: ";
-  return [h("b", {}, verdict), "right on ", h("b", {}, percent(now)), ` of ${questions ? whole(questions) + " " : "the "}questions that it never practised, ${percent(before)} before.`,
+  return [h("b", {}, verdict), "right on ", h("b", {}, percent(now)), ` of ${questions ? whole(questions) + " " : "the "}questions that it never practised, ${percent(before)} before`,
+    intervals.length ? ` (95 % interval: ${intervals.at(-1).map((end) => percent(end)).join(" to ")}).` : ".",
     blind !== null && [` Answers that ignore the question get ${percent(blind)} `, term("blind baseline")]];
 }
