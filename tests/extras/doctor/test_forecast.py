@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from shoal.config.load import make_config
 from shoal.config.settings import Config
@@ -89,9 +90,8 @@ def test_a_run_of_smollm2_takes_what_was_expected(smollm2: Path, tmp_path: Path)
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_run_on_a_gpu_takes_what_was_expected() -> None:
-    import torch
-
     config = make_config({"policy": {"device": "cuda"}, "round": {"nodes": 1}}, "a test").resolved()
     total = expected_peak(config, [try_apart(config, "guppy")], 0)
     policy = trial_policy(config, "guppy")
