@@ -43,16 +43,11 @@ from shoal_web.human.journal import Entry, Journal, Learned
 from shoal_web.registry import Registry
 
 logger = logging.getLogger(__name__)
-OPEN_QUESTIONS: Final = 64
-"""Questions that may wait for an answer; new ones replace the oldest."""
-TRIES: Final = 8
-"""Rounds that are skipped for a question that was not asked before."""
-EVERY: Final = 0.5
-"""Seconds between two looks at what came in."""
-MIXING: Final = 30.0
-"""Seconds that count as a round for the choice of neighbours."""
-HEARD: Final = 64
-"""Others' rollouts of a task that count as their success."""
+OPEN_QUESTIONS: Final = 64  # questions that may wait for an answer; new ones replace the oldest
+TRIES: Final = 8  # rounds that are skipped for a question that was not asked before
+EVERY: Final = 0.5  # seconds between two looks at what came in
+MIXING: Final = 30.0  # seconds that count as a round for the choice of neighbours
+HEARD: Final = 64  # others' rollouts of a task that count as their success
 NEEDED: Final = "needed"
 """In place of a task: rather one that nodes seldom solve, since there a right answer differs most from theirs."""
 SOLVED: Final = 0.9

@@ -22,8 +22,7 @@ import msgspec
 from shoal.errors import UserError
 from shoal.rollout import Question
 
-MOST_LEARNERS: Final = 64
-"""Nodes that are kept of each answer, the first."""
+MOST_LEARNERS: Final = 64  # nodes that are kept of each answer, the first
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS questions (
     round INTEGER NOT NULL, slot INTEGER NOT NULL, task TEXT NOT NULL, hash TEXT NOT NULL, question BLOB NOT NULL,

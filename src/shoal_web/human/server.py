@@ -33,12 +33,9 @@ from shoal_web.human.journal import Entry
 from shoal_web.serving.guard import MOST_BYTES, Access, PostGuard
 from shoal_web.serving.pages import application, json_response, read_body
 
-LONGEST_RIGHT: Final = 2000
-"""Characters of a right answer that are shown."""
-BODY_SECONDS: Final = 20.0
-"""For a post to arrive, from a phone too."""
-PICTURE_WIDTH: Final = 256
-"""Pixels of a question's picture on the page, about."""
+LONGEST_RIGHT: Final = 2000  # characters of a right answer that are shown
+BODY_SECONDS: Final = 20.0  # for a post to arrive, from a phone too
+PICTURE_WIDTH: Final = 256  # pixels of a question's picture on the page, about
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Data = dict[str, Any]
 

@@ -48,10 +48,8 @@ HEADERS = {
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN = frozenset({"/enter", "/static/base.css", "/static/icon.svg"})
 """What everybody may see: where to enter the token."""
-SHORTEST = 16
-"""Characters of a token, at least."""
-MOST_BYTES: Final = 1 << 20
-"""Of what is posted."""
+SHORTEST = 16  # characters of a token, at least
+MOST_BYTES: Final = 1 << 20  # of what is posted
 
 
 @dataclass(frozen=True)

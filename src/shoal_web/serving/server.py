@@ -29,12 +29,9 @@ from shoal.signals import on_stop
 from shoal_web.serving.guard import LOOPBACK, SHORTEST, Access
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
-CONNECTIONS: Final = 900
-"""At a time; more are answered with 503. Systems often let a process open 1,024 files."""
-HEADERS: Final = 16_384
-"""Bytes of a request's headers."""
-BROWSER: Final = 0.5
-"""Seconds until a browser opens the page."""
+CONNECTIONS: Final = 900  # at a time; more are answered with 503. Systems often let a process open 1,024 files.
+HEADERS: Final = 16_384  # bytes of a request's headers
+BROWSER: Final = 0.5  # seconds until a browser opens the page
 
 
 class Server(uvicorn.Server):

@@ -31,14 +31,10 @@ if TYPE_CHECKING:
     from shoal.policy.language import LanguagePolicy
     from shoal.rollout import Question
 
-TOKENS, TOGETHER = 256, 6
-"""Tokens of an answer, at most, and those that come together."""
-LINE: Final = 1 << 20
-"""Bytes of a line, at most."""
-PATIENCE: Final = 180.0
-"""Seconds for a question, the loading of models included."""
-IDLE: Final = 300.0
-"""Seconds without a question after which the process ends."""
+TOKENS, TOGETHER = 256, 6  # tokens of an answer, at most, and those that come together
+LINE: Final = 1 << 20  # bytes of a line, at most
+PATIENCE: Final = 180.0  # seconds for a question, the loading of models included
+IDLE: Final = 300.0  # seconds without a question after which the process ends
 COMMAND: Final = command("shoal_web.watch.asking")
 
 

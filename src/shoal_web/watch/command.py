@@ -30,10 +30,8 @@ It changes no run. What an invitation brings, a certificate and a secret, is kep
 `shoal join`. Only this machine can open the page, unless you give --listen: then it asks for a token, which it
 prints. The page is not encrypted: outside a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8400"
-SOURCES, JUDGE = "shoal.sources", "judge"
-"""Entry points of functions that make a `Source`, and the one of `--judge`."""
-TITLES = 4
-"""Sources that are printed by their titles; of more, their number."""
+SOURCES, JUDGE = "shoal.sources", "judge"  # entry points of functions that make a `Source`, and the one of `--judge`
+TITLES = 4  # sources that are printed by their titles; of more, their number
 SETTINGS = ["network.secret_file", "network.tls"]
 
 

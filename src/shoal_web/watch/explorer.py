@@ -24,8 +24,7 @@ CONDITIONS = {
     "finish": "finish_reason = $finish",
 }
 LEARNED_FROM = 'l.maker = r.node AND l.made = r.round AND l.task = r.task AND l.seed = r.seed AND l."index" = r."index"'
-NEWEST = 4
-"""Parts that often have a page's worth."""
+NEWEST = 4  # parts that often have a page's worth
 TOGETHER, ANSWERS, LEARNERS = 256, 16, 200
 """Completions of a rollout, different ones of them in a page, and updates that used it, that are shown."""
 KEY = ("round", "node", "task", "version", "config", "seed", "index")

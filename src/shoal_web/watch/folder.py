@@ -19,12 +19,9 @@ from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, standi
 from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source, changed
 from shoal_web.watch.tables import Row, Tables
 
-MOST_CONFIG: Final = 1 << 18
-"""Bytes that are read of the settings."""
-MOST_SETTINGS: Final = 500
-"""That are shown."""
-MOST_STATUS = 1 << 22
-"""Bytes that are read of the status of a node."""
+MOST_CONFIG: Final = 1 << 18  # bytes that are read of the settings
+MOST_SETTINGS: Final = 500  # that are shown
+MOST_STATUS = 1 << 22  # bytes that are read of the status of a node
 
 
 class FolderSource(Source):

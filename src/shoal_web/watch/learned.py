@@ -21,10 +21,8 @@ from shoal_web.watch.pictures import identified, with_drawings
 from shoal_web.watch.source import NAME, SHOWN, Data, GraphQuery, StoryQuery
 from shoal_web.watch.tables import HELD, Row, Tables, parquet
 
-EDGES: Final = 2000
-"""Arrows, at most, a node's own rollouts included."""
-MAKERS: Final = 20
-"""Of one task that are shown, at most."""
+EDGES: Final = 2000  # arrows, at most, a node's own rollouts included
+MAKERS: Final = 20  # of one task that are shown, at most
 MAKER: Final = f"coalesce(left(maker, {NAME}), '') AS maker, coalesce(peer, false) AS peer"
 QUESTIONS, EVALUATIONS, TOLD = 256, 40, 4000
 """Of one node that are shown, at most: questions, evaluations (evenly chosen), characters of each text."""

@@ -20,8 +20,7 @@ from shoal.transports.zenoh.session import TransportOptions, open_session
 from shoal.transports.zenoh.subscriptions import hear_notices
 from shoal.wire.notices import Notice
 
-RETRY: Final = 5.0
-"""Seconds between attempts to reach a relay."""
+RETRY: Final = 5.0  # seconds between attempts to reach a relay
 
 
 class Listener:

@@ -14,16 +14,12 @@ import numpy.typing as npt
 from shoal.untrusted import open_regular
 from shoal_web.watch.source import NAME, CurveQuery, Data
 
-NODES, KEYS = 2000, 500
-"""Nodes and keys that are kept."""
-DRAWN = 200
-"""Nodes that have a curve of their own."""
+NODES, KEYS = 2000, 500  # nodes and keys that are kept
+DRAWN = 200  # nodes that have a curve of their own
 BYTES = 64 << 20
 """Bytes of the file that are read: its end. A figure takes at least six of them, and sixteen in memory."""
-LINE = 1 << 20
-"""Bytes of the longest line that is taken."""
-FURTHEST = 2.0**53
-"""The last round there can be."""
+LINE = 1 << 20  # bytes of the longest line that is taken
+FURTHEST = 2.0**53  # the last round there can be
 
 Floats = npt.NDArray[np.float64]
 Curve = tuple[Floats, Floats]

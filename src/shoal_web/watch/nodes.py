@@ -12,8 +12,7 @@ from shoal.runs.swarm_status import STALE, Status
 from shoal_web.watch.metrics import Metrics, Node
 from shoal_web.watch.source import Data, Source
 
-SHOWN: Final = 200
-"""Peers of a joined node, and reasons of refusals, that are shown."""
+SHOWN: Final = 200  # peers of a joined node, and reasons of refusals, that are shown
 OF: Final[dict[str, Callable[[Any], Any]]] = {
     "first": lambda values: values[0],
     "last": lambda values: values[-1],

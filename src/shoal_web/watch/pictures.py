@@ -20,10 +20,8 @@ from shoal.tasks.task import MAX_INDEX
 from shoal_web.watch.source import Data
 
 IDENTITY: Final = re.compile(r"([\w.+-]{1,40}) ([0-9]{1,19}) ([0-9]{1,4})")
-WIDTH: Final = 192
-"""Pixels of a picture on the page, about."""
-VIEWS: Final = "shoal.views"
-"""Entry points of packages that make a kind of answer safe to be shown."""
+WIDTH: Final = 192  # pixels of a picture on the page, about
+VIEWS: Final = "shoal.views"  # entry points of packages that make a kind of answer safe to be shown
 SVG: Final = "svg"
 
 

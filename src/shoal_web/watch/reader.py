@@ -28,14 +28,11 @@ from shoal.sandbox.pipes import Handler, serve
 from shoal.sandbox.process import GuardedProcess
 from shoal_web.watch.source import BusyError
 
-PATIENCE: Final = 10.0
-"""Seconds for a query."""
-MEMORY: Final = 512 << 20
-"""Bytes that DuckDB may take, as it counts them."""
+PATIENCE: Final = 10.0  # seconds for a query
+MEMORY: Final = 512 << 20  # bytes that DuckDB may take, as it counts them
 BEYOND: Final = 1024 << 20
 """Bytes of address space that the process may take in all beyond what it has when it is ready (on Linux)."""
-REPLY: Final = 16 << 20
-"""Bytes of an answer."""
+REPLY: Final = 16 << 20  # bytes of an answer
 COMMAND: Final = command("shoal_web.watch.reader")
 
 

@@ -37,8 +37,7 @@ from shoal_web.watch.source import (
 from shoal_web.watch.sources import Sources
 
 STATIC = Path(__file__).parent / "static"
-LISTED = 500
-"""Sources in the list."""
+LISTED = 500  # sources in the list
 THREADS, EACH = 120, 12
 """Requests that are answered at a time, and of them about one source, so that a slow one stops no other."""
 ASKED: dict[str, type[Parameters]] = {

@@ -18,16 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Data = dict[str, Any]
 
-NAME = 200
-"""Characters of a name, a task, a key of the metrics, a search."""
-SHOWN = 300
-"""Characters of a text in a table."""
-WHOLE = 16_384
-"""Characters of a text that is shown alone."""
-LONGEST = 2000
-"""Characters of a question that a person asks."""
-POINTS = 1000
-"""Points of a curve, at most."""
+NAME = 200  # characters of a name, a task, a key of the metrics, a search
+SHOWN = 300  # characters of a text in a table
+WHOLE = 16_384  # characters of a text that is shown alone
+LONGEST = 2000  # characters of a question that a person asks
+POINTS = 1000  # points of a curve, at most
 
 
 class MissingError(Exception):

@@ -16,12 +16,9 @@ from shoal_web.watch.source import NAME, MissingError, Source, changed
 
 DEPTH, RUNS, LOOKED = 6, 500, 20_000
 """Of a search for runs: how deep it goes, how many runs it takes, and how many entries of folders it looks at."""
-LOOK = 1.0
-"""Seconds between two looks at the sources, at least."""
-SEARCH = 5.0
-"""Seconds between two searches."""
-OPENED = 16
-"""Runs whose figures are kept in memory: those opened last."""
+LOOK = 1.0  # seconds between two looks at the sources, at least
+SEARCH = 5.0  # seconds between two searches
+OPENED = 16  # runs whose figures are kept in memory: those opened last
 
 
 class Sources:

@@ -27,16 +27,11 @@ from shoal_web.watch.listener import Listener
 from shoal_web.watch.metrics import Course, binned, points_of, trailing
 from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source
 
-POINTS: Final = 400
-"""Of a curve; with more, two and two become their mean."""
-MAKERS: Final = 64
-"""Makers that are kept of each node: those it learned from lately."""
-LETTERS: Final = 100
-"""Characters of a maker's name that are kept; a name that is made of a key has fewer."""
-EDGES: Final = 400
-"""Arrows, at most."""
-DRAWN: Final = 50
-"""Nodes with a curve and with arrows of their own: those heard for longest."""
+POINTS: Final = 400  # of a curve; with more, two and two become their mean
+MAKERS: Final = 64  # makers that are kept of each node: those it learned from lately
+LETTERS: Final = 100  # characters of a maker's name that are kept; a name that is made of a key has fewer
+EDGES: Final = 400  # arrows, at most
+DRAWN: Final = 50  # nodes with a curve and with arrows of their own: those heard for longest
 METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
 """Figures of a notice, under the names that they have in runs."""
 ABOUT: Final = (

@@ -24,10 +24,8 @@ from shoal.untrusted import open_regular
 from shoal_web.watch.reader import reader_of
 from shoal_web.watch.source import WHOLE, BusyError
 
-ENTRIES, PARTS = 20_000, 4096
-"""Names in a table's folder that are looked at, and parts that are taken, the newest."""
-BYTES = 512 << 20
-"""Of one part when it is read."""
+ENTRIES, PARTS = 20_000, 4096  # names in a table's folder that are looked at, and parts that are taken, the newest
+BYTES = 512 << 20  # of one part when it is read
 TYPES: Final = {"int64": "BIGINT", "string": "VARCHAR", "double": "DOUBLE", "bool": "BOOLEAN"}
 HELD: Final = f"CASE WHEN length(conversation) <= {WHOLE} THEN conversation END AS conversation"
 """SQL for a conversation that is not too long to be shown."""
