@@ -25,23 +25,12 @@ you. Your answers are signed and admitted like any node's. Programs can answer a
 Only this machine can open the page, unless you give --listen: then it asks for a token, which it prints. The page is
 not encrypted: outside a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8401"
-SETTINGS = [
-    "tasks.suite",
-    "tasks.only",
-    "tasks.examples",
-    "tasks.answer",
-    "tasks.partial_credit",
-    "policy.max_completion_length",
-    "network.name",
-    "network.transport",
-    "network.display_name",
-    "network.secret_file",
-    "network.tls",
-]
-TAKEN = (
-    *("tasks.suite", "tasks.only", "tasks.sources", "tasks.examples", "tasks.answer"),
-    *("tasks.partial_credit", "policy.max_completion_length", "network.name", "network.connect"),
+SHARED = (
+    *("tasks.suite", "tasks.only", "tasks.examples", "tasks.answer", "tasks.partial_credit"),
+    *("policy.max_completion_length", "network.name"),
 )
+SETTINGS = [*SHARED, *(f"network.{name}" for name in ("transport", "display_name", "secret_file", "tls"))]
+TAKEN = (*SHARED, "tasks.sources", "network.connect")
 """The settings that are taken from somebody else's configuration: those that the nodes of a swarm share. None of them
 opens a port, sets a reward, or names a file of this machine other than a data set."""
 

@@ -25,7 +25,6 @@ FIGURES: Final = {
     "blind": ("last", "eval/blind"),
     "questions": ("last", "eval/questions"),
     "reward": ("recent", "reward/local"),
-    "shared": ("total", "rollouts/shared"),
     "taken": ("total", "rollouts/sampled"),
     "outside": ("recent", "gradient/peers"),
     "refused": ("last", "rollouts/refused"),

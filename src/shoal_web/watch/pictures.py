@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from shoal.config.own_code import call_offered, offered
 from shoal.config.tasks import PICTURES, TaskSpec
-from shoal.rollout import Picture
 from shoal.tasks import SUITES, Task, create_task
 from shoal.tasks.pictures import data_address
 from shoal.tasks.task import MAX_INDEX
@@ -27,17 +26,11 @@ SVG: Final = "svg"
 
 def shown_again(task: Any, version: Any, seed: Any, index: Any) -> list[str]:
     """The addresses of a question's pictures. None for another kind of identity: a run's folder may be a stranger's."""
-    if not (isinstance(task, str) and isinstance(version, str) and isinstance(seed, int) and isinstance(index, int)):
+    if not (isinstance(seed, int) and 0 <= seed < 2**63 and isinstance(index, int) and 0 <= index <= MAX_INDEX):
         return []
-    return [data_address(picture, WIDTH) for picture in pictures_of(task, version, seed, index)]
-
-
-def pictures_of(task: str, version: str, seed: int, index: int) -> tuple[Picture, ...]:
-    """Empty for what is no question of the suite `pictures`."""
-    if task not in [spec.name for spec in SUITES[PICTURES]] or not 0 <= seed < 2**63 or not 0 <= index <= MAX_INDEX:
-        return ()
-    made = _made(task)
-    return made.question(seed, index).pictures if made.version == version else ()
+    if task not in [spec.name for spec in SUITES[PICTURES]] or (made := _made(task)).version != version:
+        return []
+    return [data_address(picture, WIDTH) for picture in made.question(seed, index).pictures]
 
 
 @cache

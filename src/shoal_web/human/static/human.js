@@ -1,5 +1,7 @@
 // The page shows what the API says. All text enters it as text, never as markup.
 
+import { escaped, h, name, percent as exactly, pictures } from "./dom.js";
+
 const PAUSE = 2000; // ms between two requests for the state
 const $ = (id) => document.getElementById(id);
 let word = ""; // what posts must show
@@ -17,15 +19,6 @@ function kept() {
 
 function keep(wanted) {
   try { localStorage.setItem("shoal-want", wanted); } catch { /* it keeps nothing */ }
-}
-
-// An element with properties and children; strings are text.
-function el(name, properties = {}, ...children) {
-  const { dataset, ...rest } = properties;
-  const element = Object.assign(document.createElement(name), rest);
-  Object.assign(element.dataset, dataset || {});
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
-  return element;
 }
 
 async function ask(path, body) {
@@ -47,7 +40,7 @@ async function ask(path, body) {
 
 let toasting = 0;
 function toast(text) {
-  $("toast").textContent = text;
+  $("toast").textContent = escaped(text);
   $("toast").hidden = false;
   clearTimeout(toasting);
   toasting = setTimeout(() => { $("toast").hidden = true; }, 6000);
@@ -61,11 +54,11 @@ async function doing(buttons, work) {
   } finally { for (const button of buttons) button.disabled = false; }
 }
 
-const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
+const percent = (share) => exactly(share, 0);
 const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 const spoken = (label) => {
-  const name = label.split(":").pop().replaceAll("_", " ");
-  return name.length <= 3 ? name.toUpperCase() : name;
+  const said = escaped(label.split(":").pop().replaceAll("_", " "));
+  return said.length <= 3 ? said.toUpperCase() : said;
 };
 const key = (entry) => `${entry.round}/${entry.slot}`;
 const right = (reward) => reward >= 0.999;
@@ -107,11 +100,11 @@ async function stillWaits(work) {
 const skipped = (question) => stillWaits(() => ask("/api/skip", { round: question.round, slot: question.slot }));
 
 function chooser() {
-  const select = el("select", { id: "want", title: "Which questions you get" });
-  select.append(el("option", { value: "needed" }, "recommended: what nodes often get wrong"));
-  const group = el("optgroup", { label: "one task" });
+  const select = h("select", { id: "want", title: "Which questions you get" });
+  select.append(h("option", { value: "needed" }, "recommended: what nodes often get wrong"));
+  const group = h("optgroup", { label: "one task" });
   for (const task of state.tasks) {
-    group.append(el("option", { value: task.label }, spoken(task.label)));
+    group.append(h("option", { value: task.label }, spoken(task.label)));
   }
   select.append(group);
   select.value = want;
@@ -122,44 +115,39 @@ function chooser() {
     await showAnswer(true);
     focusFirst();
   }));
-  return el("label", { className: "choice" }, el("span", {}, "Ask me"), select);
-}
-
-// The pictures of a question, which the server draws.
-function pictures(question) {
-  return (question.pictures ?? []).map((src) => el("img", { className: "shown", src, alt: "picture of the question" }));
+  return h("label", { class: "choice" }, h("span", {}, "Ask me"), select);
 }
 
 function questionText(text) {
   const lines = text.trim().split("\n");
   const kind = lines.length > 9 || text.length > 420 ? " long" : lines.length > 2 ? " middle" : "";
   const grid = lines.filter((line) => /(\d ){5}/.test(line)).length > 2 ? " grid" : "";
-  return el("p", { className: `question${kind}${grid}` }, text.trim());
+  return h("p", { class: `question${kind}${grid}` }, escaped(text.trim()));
 }
 
 function facts(label) {
   const others = state.tasks.find((each) => each.label === label)?.others ?? null;
-  return others === null ? null : el("p", { className: "facts" }, `Nodes solve ${percent(others)} of these lately.`);
+  return others === null ? null : h("p", { class: "facts" }, `Nodes solve ${percent(others)} of these lately.`);
 }
 
 function field(label, attributes = {}) {
-  const box = el("textarea", { rows: 1, spellcheck: false, autocapitalize: "off", autocomplete: "off", ...attributes });
+  const box = h("textarea", { rows: 1, spellcheck: "false", autocapitalize: "off", autocomplete: "off", ...attributes });
   const grow = () => { box.style.height = "auto"; box.style.height = `${Math.min(400, box.scrollHeight + 4)}px`; };
   box.addEventListener("input", grow);
-  return el("label", { className: "field" }, el("span", {}, label), box);
+  return h("label", { class: "field" }, h("span", {}, label), box);
 }
 
 function drawAnswer() {
   const question = asked;
-  const card = el("article", { className: "card" },
-    el("div", { className: "bar" }, el("span", { className: "tag" }, spoken(question.task)), chooser()),
-    ...pictures(question), questionText(question.text));
+  const card = h("article", { class: "card" },
+    h("div", { class: "bar" }, h("span", { class: "tag" }, spoken(question.task)), chooser()),
+    pictures(question.pictures), questionText(question.text));
   const about = facts(question.task);
   if (about) card.append(about);
   $("answer").replaceChildren(card);
   if (settled) { card.append(outcome(settled)); return; }
 
-  const fields = el("div");
+  const fields = h("div");
   const reasoning = question.marks ? field("Your reasoning (nodes learn from it too; optional)", { name: "reasoning" }) : null;
   const add = () => {
     const count = fields.childElementCount;
@@ -172,11 +160,11 @@ function drawAnswer() {
     more.hidden = fields.childElementCount >= Math.min(4, state.most);
     return one;
   };
-  const send = el("button", { className: "primary", type: "submit" }, "Send", el("kbd", {}, "Enter"));
-  const more = el("button", { type: "button", title: "Of several answers, nodes learn which was better" }, "+ another answer");
-  const skip = el("button", { type: "button" }, "Skip");
-  const form = el("form", { className: "reply" }, reasoning, fields,
-    el("div", { className: "actions" }, send, more, el("span", { className: "gap" }), skip));
+  const send = h("button", { class: "primary", type: "submit" }, "Send", h("kbd", {}, "Enter"));
+  const more = h("button", { type: "button", title: "Of several answers, nodes learn which was better" }, "+ another answer");
+  const skip = h("button", { type: "button" }, "Skip");
+  const form = h("form", { class: "reply" }, reasoning, fields,
+    h("div", { class: "actions" }, send, more, h("span", { class: "gap" }), skip));
   add();
   more.addEventListener("click", () => add().querySelector("textarea").focus());
   skip.addEventListener("click", () => doing([send, more, skip], async () => {
@@ -218,38 +206,38 @@ function verdict(rewards) {
 }
 
 function chips(entry) {
-  return el("ol", { className: "said" }, entry.answers.map((text, number) => el("li", {
-    className: right(entry.rewards[number]) ? "good" : "bad",
-  }, `${right(entry.rewards[number]) ? "✓" : "✗"} ${text}`)));
+  return h("ol", { class: "said" }, entry.answers.map((text, number) => h("li", {
+    class: right(entry.rewards[number]) ? "good" : "bad",
+  }, `${right(entry.rewards[number]) ? "✓" : "✗"} ${escaped(text)}`)));
 }
 
 // The right answer, after one's own and where none of those is right.
 function rightAnswer(entry) {
   if (!entry.right || entry.rewards.some(right)) return null;
-  return el("div", { className: "right" }, el("span", {}, "The right answer"), el("p", {}, entry.right));
+  return h("div", { class: "right" }, h("span", {}, "The right answer"), h("p", {}, escaped(entry.right)));
 }
 
 function learners(entry) {
   const lessons = lessonsOf.get(key(entry)) || [];
   const names = [...new Map(lessons.map((one) => [one.node, one])).values()];
-  const line = el("p", { className: "learners" });
+  const line = h("p", { class: "learners" });
   const first = entry.rewards.some(right) ? "Learned from by " : "Learned from, as what not to do, by ";
-  names.forEach((one, number) => line.append(number ? ", " : first, el("b", {}, one.name), ` in its round ${one.at}`));
+  names.forEach((one, number) => line.append(number ? ", " : first, h("b", {}, name(one.name)), ` in its round ${one.at}`));
   return names.length ? line : null;
 }
 
 function outcome(entry) {
   const [good, title] = verdict(entry.rewards);
   const there = state.peers ? `Sent to the swarm of ${plural(state.peers, "other node")}.` : "No node is connected yet; your answer is sent when one is.";
-  const next = el("button", { id: "next", className: "primary", type: "button" }, "Next question", el("kbd", {}, "Enter"));
+  const next = h("button", { id: "next", class: "primary", type: "button" }, "Next question", h("kbd", {}, "Enter"));
   next.addEventListener("click", () => doing([next], async () => { await showAnswer(true); focusFirst(); }));
-  return el("div", {},
-    el("div", { className: `result${good ? " good" : ""}` },
-      el("h2", {}, title),
+  return h("div", {},
+    h("div", { class: `result${good ? " good" : ""}` },
+      h("h2", {}, title),
       chips(entry),
       rightAnswer(entry),
-      learners(entry) || el("p", { className: "wait" }, `${there} Nodes that learn from it appear here.`)),
-    el("div", { className: "actions" }, next));
+      learners(entry) || h("p", { class: "wait" }, `${there} Nodes that learn from it appear here.`)),
+    h("div", { class: "actions" }, next));
 }
 
 const focusFirst = () => document.querySelector("#answer textarea[name=answer]")?.focus({ preventScroll: true });
@@ -269,16 +257,16 @@ async function showJournal(more = false) {
 
 function drawJournal() {
   if (!entries.length) {
-    $("journal").replaceChildren(el("div", { className: "card empty" }, el("b", {}, "No answers yet"),
+    $("journal").replaceChildren(h("div", { class: "card empty" }, h("b", {}, "No answers yet"),
       "Your answers are kept here, with their scores and who learned from them."));
     return;
   }
-  const list = el("ol", { className: "entries" }, entries.map((entry) => el("li", { className: "entry" },
-    el("div", { className: "head" }, el("span", {}, spoken(entry.task)), el("time", {}, ago(entry.answered))),
-    el("p", { className: "ask" }, entry.text.trim()), chips(entry), rightAnswer(entry), learners(entry))));
-  const card = el("article", { className: "card" }, list);
+  const list = h("ol", { class: "entries" }, entries.map((entry) => h("li", { class: "entry" },
+    h("div", { class: "head" }, h("span", {}, spoken(entry.task)), h("time", {}, ago(entry.answered))),
+    h("p", { class: "ask" }, escaped(entry.text.trim())), chips(entry), rightAnswer(entry), learners(entry))));
+  const card = h("article", { class: "card" }, list);
   if (!whole) {
-    const more = el("button", { className: "more", type: "button" }, "Earlier answers");
+    const more = h("button", { class: "more", type: "button" }, "Earlier answers");
     more.addEventListener("click", () => doing([more], () => showJournal(true)));
     card.append(more);
   }
@@ -290,19 +278,19 @@ function drawJournal() {
 function drawState() {
   $("dot").className = `dot ${state.silo ? "off" : "on"}`;
   const where = `${state.swarm}${state.private ? " (private)" : ""}`;
-  $("place").textContent = state.silo ? `${where}: ${state.note || "alone"}` : `${where}: ${plural(state.peers, "node")} here`;
-  $("name").textContent = state.name;
+  $("place").textContent = escaped(state.silo ? `${where}: ${state.note || "alone"}` : `${where}: ${plural(state.peers, "node")} here`);
+  $("name").textContent = escaped(state.name);
   $("name").title = state.id;
   const { answered, reward, taught, learners: nodes } = state.totals;
   const rows = [["answered", answered], ["right", answered ? percent(reward / answered) : "–"],
     ["learned from", taught], ["by nodes", nodes]];
-  $("totals").replaceChildren(...rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
+  $("totals").replaceChildren(...rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value)))));
 }
 
 function drawLesson(lesson, fresh) {
   const task = tasks.get(key(lesson));
-  const item = el("li", { className: fresh ? "new" : "" }, el("b", {}, lesson.name),
-    el("p", {}, el("span", {}, `${task ? spoken(task) : "an answer"}, round ${lesson.at}`), el("time", { dataset: { time: lesson.time } }, ago(lesson.time))));
+  const item = h("li", { class: fresh ? "new" : "" }, h("b", {}, name(lesson.name)),
+    h("p", {}, h("span", {}, `${task ? spoken(task) : "an answer"}, round ${lesson.at}`), h("time", { "data-time": lesson.time }, ago(lesson.time))));
   $("feed").prepend(item);
   while ($("feed").childElementCount > 6) $("feed").lastElementChild.remove();
 }

@@ -1,6 +1,6 @@
 // How an answer is shown: as plain characters, a conversation, or a drawing.
 
-import { badge, escaped, h } from "./dom.js";
+import { badge, escaped, h } from "../dom.js";
 
 /** What somebody answered, as plain characters. */
 export function answerOf({ completion, conversation, drawing }) {

@@ -1,7 +1,7 @@
 // The page: which run, which view, and when to ask again.
 
 import { addressOf, readAddress } from "./address.js";
-import { cut, fill, h, escaped, isFolder } from "./dom.js";
+import { cut, fill, h, escaped, isFolder } from "../dom.js";
 import { figures } from "./figures.js";
 import { ask, listen, PAUSE, Refused } from "./net.js";
 import { newsOf } from "./news.js";

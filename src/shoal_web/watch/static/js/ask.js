@@ -1,7 +1,7 @@
 // Ask: a question of the reader's own, and what the model says before and after, as it comes.
 
 import { tagged } from "./answer.js";
-import { card, cut, escaped, fill, h } from "./dom.js";
+import { card, cut, escaped, fill, h } from "../dom.js";
 import { ask, stream } from "./net.js";
 
 const LONGEST = 2000;
@@ -36,16 +36,16 @@ export class Ask {
     for (const side of Object.values(this.sides)) fill(side.text);
     try {
       for await (const { who, name, text, error } of stream(`runs/${this.id}/ask`, { text: this.field.value })) {
-        if (error) { this.state.textContent = error; continue; }
+        if (error) { this.state.textContent = cut(error, 1000); continue; }
+        if (!Object.hasOwn(this.sides, who)) continue;
         const side = this.sides[who];
-        if (!side) continue;
-        side.name.textContent = `${who}: ${name}`;
+        side.name.textContent = `${who}: ${cut(name, 100)}`;
         fill(side.text, tagged(escaped(text)));
         if (text) this.state.textContent = "Answering: the likeliest words, as they come.";
       }
       if (this.state.textContent.startsWith("Answering")) this.state.textContent = "Done. It may say other things when it is asked with a temperature, as in training.";
     } catch (error) {
-      this.state.textContent = error.message;
+      this.state.textContent = cut(error.message, 1000);
     }
     this.send.disabled = false;
   }

@@ -1,7 +1,7 @@
 // Charts by Apache ECharts (vendor/), each with a text for screen readers and a table of its data.
 // Tooltips are drawn on the canvas (`richText`): no chart ever makes markup of a name.
 
-import { cut, h, listing } from "./dom.js";
+import { cut, h, listing } from "../dom.js";
 
 // After Okabe and Ito, distinct for the colour-blind; darker for light pages, lighter for dark ones.
 const LIGHT = ["#0072b2", "#d55e00", "#00805f", "#b5468b", "#8a6d00", "#3b8fc4", "#5b4bb5", "#555555"];

@@ -1,7 +1,7 @@
 // Curves against rounds or minutes.
 
 import { axis, colour, DASHES, distinct, legend, tooltip, variable } from "./charts.js";
-import { fixed } from "./dom.js";
+import { fixed } from "../dom.js";
 import { ask } from "./net.js";
 
 /** Curves of a figure: the mean of the nodes, if there is one, bold above each node's own, and `bases`, other figures drawn as dashed lines. */

@@ -1,7 +1,7 @@
 // Rollouts by question, found by filters and search, which stand in the address.
 
 import { mark } from "./answer.js";
-import { card, cut, fill, h, name, nothing, select, whole } from "./dom.js";
+import { card, cut, fill, h, name, nothing, select, whole } from "../dom.js";
 import { ask, Refused } from "./net.js";
 import { Rollout } from "./rollout.js";
 import { thumbnail, Thumbnails } from "./thumbnails.js";

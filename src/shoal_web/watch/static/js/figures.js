@@ -1,6 +1,6 @@
 // The figures at the top of the page: of a run, a live swarm or a judge.
 
-import { fill, fixed, h, percent, span, term, whole } from "./dom.js";
+import { fill, fixed, h, percent, span, term, whole } from "../dom.js";
 import { judgeFigures } from "./judge.js";
 
 /** The figures at the top of the page. */

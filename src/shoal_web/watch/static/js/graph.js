@@ -1,7 +1,7 @@
 // Who learns from whom, as a graph. Nodes that learn, people, programs and judges have a shape each.
 
 import { colour, distinct, tooltip, variable } from "./charts.js";
-import { cut, fixed, name, whole } from "./dom.js";
+import { cut, fixed, name, whole } from "../dom.js";
 
 const KINDS = {
   node: { shape: "circle", sign: "●", means: "a node that learns" },

@@ -2,7 +2,7 @@
 
 import { axis, Chart, colour, distinct, legend, tooltip, variable } from "./charts.js";
 import { drawCurves } from "./curves.js";
-import { card, cut, fill, fixed, fullName, h, listing, name, percent, select, span, whole } from "./dom.js";
+import { board, cut, fill, fixed, fullName, h, listing, name, percent, reselect, select, span, whole } from "../dom.js";
 import { ask } from "./net.js";
 
 const WIDTHS = [["10", "10 rounds"], ["25", "25 rounds"], ["100", "100 rounds"], ["500", "500 rounds"]];
@@ -26,9 +26,7 @@ export class Judge {
     this.width = "25";
     this.by = "mean";
     this.node = "";
-    this.board = h("div");
-    this.boardCard = card("Leaderboard", null, this.board);
-    this.boardCard.classList.add("wide");
+    this.board = board("Leaderboard");
     this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 of each node's last 100 questions, with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
     this.curves = new Chart("pass@1 against rounds", {
       controls: [
@@ -41,17 +39,17 @@ export class Judge {
     this.nodeSelect = h("span");
     this.tasks = new Chart("pass@1 by task", { controls: [this.nodeSelect], note: "With few questions the share varies widely: see the intervals in the table." });
     this.outcomes = new Chart("How questions ended", { note: "Questions in so many rounds. Lapsed: not answered in time, which is wrong. Void: the judge was down; left out." });
-    this.trouble = h("div");
-    this.troubleCard = card("Failures", null, this.trouble);
-    this.troubleCard.classList.add("wide");
-    fill(section, h("div", { class: "grid" }, this.intervals.element, this.curves.element, this.boardCard, this.tasks.element, this.outcomes.element, this.troubleCard));
+    this.trouble = board("Failures");
+    fill(section, h("div", { class: "grid" }, this.intervals.element, this.curves.element, this.board.element, this.tasks.element, this.outcomes.element, this.trouble.element));
   }
 
   async update({ id, summary }) {
     this.drawIntervals(summary.board);
     this.leaderboard(summary.board);
     this.troubles(summary);
-    this.choices(summary.board);
+    const nodes = new Map(summary.board.slice(0, 50).map((row) => [row.key, row.node]));
+    if (!nodes.has(this.node)) this.node = "";
+    reselect(this.nodeSelect, "of", [["", "all nodes"], ...nodes], this.node, (value) => { this.node = value; this.refresh(); });
     const smooth = this.width;
     const [curves, tasks, outcomes] = await Promise.all([
       ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth }), ask(`runs/${id}/curve`, { metric: "pass@1", by: "task", node: this.node, smooth }),
@@ -64,17 +62,8 @@ export class Judge {
     this.drawOutcomes(outcomes);
   }
 
-  choices(board) {
-    const nodes = [...new Map(board.slice(0, 50).map((row) => [row.key, row.node]))];
-    const key = JSON.stringify(nodes);
-    if (key === this.key) return;
-    this.key = key;
-    if (!nodes.some(([each]) => each === this.node)) this.node = "";
-    fill(this.nodeSelect, select("of", [["", "all nodes"], ...nodes], this.node, (value) => { this.node = value; this.refresh(); }));
-  }
-
-  drawIntervals(board) {
-    const rows = board.slice(0, SHOWN);
+  drawIntervals(found) {
+    const rows = found.slice(0, SHOWN);
     const names = distinct(rows.map((row) => row.node));
     const texts = rows.map((row, at) => `${names[at]}: ${interval(row)}\n${whole(row.questions)} questions, ${cut(row.model) || "no model named"}`);
     const columns = [{ title: "node", get: (row) => name(row.node) }, { title: "pass@1", number: true, get: interval }, { title: "questions", number: true, get: (row) => whole(row.questions) }];
@@ -91,7 +80,7 @@ export class Judge {
     }), texts.slice(0, 5).join("; ") + ".", columns, rows, rows.length ? "" : "no node has been asked yet");
   }
 
-  leaderboard(board) {
+  leaderboard(found) {
     const columns = [
       { title: "node", get: (row) => h("span", { title: row.key }, row.rank ? row.rank + ". " : "", fullName(row.node, row.display_name)) },
       { title: "pass@1", number: true, get: (row) => percent(row["pass@1"]) },
@@ -105,7 +94,7 @@ export class Judge {
       { title: "last asked", number: true, get: (row) => span(Date.now() / 1000 - row.time) + " ago" },
     ];
     const caption = "Each node's last 100 questions, in the order of the lower end of the interval. A node with fewer than 50 answers has no rank. Nodes themselves declare the model, the round and whether they are in a swarm.";
-    fill(this.board, board.length ? listing("Leaderboard", caption, columns, board.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
+    fill(this.board.room, found.length ? listing("Leaderboard", caption, columns, found.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
   }
 
   drawOutcomes({ series, rounds_per_point: width }) {
@@ -130,8 +119,8 @@ export class Judge {
   troubles({ failures }) {
     const caption = "Why scoring failed; such answers count as wrong.";
     const columns = [{ title: "failure", get: (each) => cut(each.failure, 100) }, { title: "times", number: true, get: (each) => whole(each.times) }];
-    this.troubleCard.hidden = !failures.length;
-    fill(this.trouble, failures.length ? listing(caption, caption, columns, failures) : []);
+    this.trouble.element.hidden = !failures.length;
+    fill(this.trouble.room, failures.length ? listing(caption, caption, columns, failures) : []);
   }
 }
 

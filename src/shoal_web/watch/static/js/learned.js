@@ -1,7 +1,7 @@
 // What it says now: all questions of the evaluation with the answer before and after. One that is opened is told whole.
 
 import { answerOf, mark, tagged, verdict } from "./answer.js";
-import { card, cut, escaped, fill, fixed, h, name, nothing, pictures, reselect, term, whole } from "./dom.js";
+import { card, cut, escaped, fill, fixed, h, name, nothing, pictures, reselect, term, whole } from "../dom.js";
 import { ask } from "./net.js";
 
 const KINDS = [["", "all"], ["became-right", "became right"], ["became-wrong", "became wrong"], ["stays-right", "right both times"], ["stays-wrong", "wrong both times"]];

@@ -2,7 +2,7 @@
 
 import { axis, Chart, colour, distinct, legend, tooltip } from "./charts.js";
 import { drawCurves } from "./curves.js";
-import { card, fill, fixed, h, listing, name, nothing, percent, span, whole } from "./dom.js";
+import { board, fill, fixed, h, listing, name, nothing, percent, span, whole } from "../dom.js";
 import { ask } from "./net.js";
 import { Settings } from "./settings.js";
 
@@ -25,10 +25,8 @@ class Machine {
   constructor(section) {
     this.spent = new Chart("Seconds of a round", { note: "Means over the last 20 rounds." });
     this.course = new Chart("Seconds against rounds", { note: "Means over nodes." });
-    this.table = h("div", { class: "board" });
-    const all = card("Nodes", null, this.table);
-    all.classList.add("wide");
-    fill(section, h("div", { class: "grid" }, all, this.spent.element, this.course.element));
+    this.table = board("Nodes");
+    fill(section, h("div", { class: "grid" }, this.table.element, this.spent.element, this.course.element));
   }
 
   async update({ id, summary }) {
@@ -49,7 +47,7 @@ class Machine {
     const left = summary.left ? `About ${span(summary.left)} left. ` : "";
     const caption = left + "Means over the last 20 rounds. Tokens/s: generated and trained on, over the time of both. " +
       "Cut short: completions that reached the longest length. Missing: completions that an endpoint did not give. Checkpoints and evaluations: wall time in all.";
-    fill(this.table, nodes.length ? listing("Nodes", caption, columns.filter(({ zero }) => !zero), nodes.slice(0, 200)) : nothing("No node has finished a round yet."));
+    fill(this.table.room, nodes.length ? listing("Nodes", caption, columns.filter(({ zero }) => !zero), nodes.slice(0, 200)) : nothing("No node has finished a round yet."));
     const shown = nodes.slice(0, 40);
     const names = distinct(shown.map((node) => node.name));
     const text = shown.slice(0, 10).map((node, at) => `${names[at]}: ` + PHASES.map((phase) => `${phase} ${fixed(node.seconds[phase])}`).join(", ")).join("; ");

@@ -1,6 +1,6 @@
 // A choice of other runs to show beside this one.
 
-import { cut, fill, h, isFolder } from "./dom.js";
+import { cut, fill, h, isFolder } from "../dom.js";
 
 const MOST = 7, LISTED = 100;
 

@@ -2,7 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { card, fill, fixed, fullName, h, listing, name, nothing, percent, points, select, span, term, whole } from "./dom.js";
+import { board, fill, fixed, fullName, h, listing, name, nothing, percent, points, reselect, select, span, term, whole } from "../dom.js";
 import { learningTold } from "./figures.js";
 import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
@@ -33,10 +33,8 @@ export class Progress {
     this.metricSelect = h("span");
     this.other = new Chart("Another figure", { controls: [this.metricSelect] });
     this.others = new OtherRuns();
-    this.board = h("div", { class: "board" });
-    this.boardCard = card("Nodes", null, this.board);
-    this.boardCard.classList.add("wide");
-    fill(section, h("div", { class: "grid" }, this.lead, this.others.element, this.heldOut.element, this.reward.element, this.boardCard, this.tasks.element, this.other.element));
+    this.board = board("Nodes");
+    fill(section, h("div", { class: "grid" }, this.lead, this.others.element, this.heldOut.element, this.reward.element, this.board.element, this.tasks.element, this.other.element));
   }
 
   async update({ id, summary, runs, beside, compare }) {
@@ -67,12 +65,9 @@ export class Progress {
 
   choices(summary) {
     if (!summary.metrics.includes(this.metric) && summary.metrics.length) this.metric = summary.metrics[0];
-    const key = JSON.stringify([summary.metrics, summary.nodes.map((node) => node.name).sort()]);
-    if (key === this.key) return;
-    this.key = key;
     const nodes = summary.nodes.map((node) => node.name).sort();
-    fill(this.metricSelect, select("figure", summary.metrics.map((each) => [each, each]), this.metric, (value) => { this.metric = value; this.refresh(); }));
-    fill(this.nodeSelect, select("of", [["", "mean of nodes"], ...nodes.map((each) => [each, each])], this.node, (value) => { this.node = value; this.refresh(); }));
+    reselect(this.metricSelect, "figure", summary.metrics.map((each) => [each, each]), this.metric, (value) => { this.metric = value; this.refresh(); });
+    reselect(this.nodeSelect, "of", [["", "mean of nodes"], ...nodes.map((each) => [each, each])], this.node, (value) => { this.node = value; this.refresh(); });
   }
 
   leaderboard(summary) {
@@ -82,10 +77,8 @@ export class Progress {
       return h("span", { class: by > 0 ? "up" : "down" }, ` ${by > 0 ? "▲" : "▼"} ${Math.abs(by).toFixed(1)}`);
     };
     const ranked = summary.kind !== "swarm"; // there all figures are the nodes' own word
-    let place = 0;
-    const rank = new Map(summary.nodes.map((node) => [node, ++place]));
     const columns = [
-      { title: "node", get: (node) => h("span", { title: node.id ?? null }, ranked ? rank.get(node) + ". " : null, fullName(node.name, node.display_name)) },
+      { title: "node", get: (node) => h("span", { title: node.id ?? null }, ranked ? summary.nodes.indexOf(node) + 1 + ". " : null, fullName(node.name, node.display_name)) },
       { title: "heard for", key: "heard", number: true, get: (node) => span(node.heard) },
       { title: "right, never practised", number: true, get: (node) => h("span", {}, percent(node.held_out), change(node)) },
       { title: "above blind", key: "blind", number: true, get: (node) => points(node.held_out === null ? null : node.held_out - node.blind) },
@@ -101,6 +94,6 @@ export class Progress {
       "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Took: rollouts of peers that " +
       "the node says it trained on. Peers took: what other nodes say they took of it." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
     const none = ranked ? nothing("No node has finished a round yet.") : nothing("Nobody has said anything yet. Nodes speak after each round; start one with", `shoal join --swarm ${summary.title.replace("swarm: ", "")}`);
-    fill(this.board, summary.nodes.length ? listing("Nodes", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : none);
+    fill(this.board.room, summary.nodes.length ? listing("Nodes", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : none);
   }
 }

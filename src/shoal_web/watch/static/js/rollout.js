@@ -1,7 +1,7 @@
 // One rollout whole, in a dialog: its question, its completions side by side, who trained on it.
 
 import { answerOf, picture, verdict } from "./answer.js";
-import { cut, fill, fixed, h, escaped, listing, name, pictures, whole } from "./dom.js";
+import { cut, fill, fixed, h, escaped, listing, name, pictures, whole } from "../dom.js";
 import { ask, Refused } from "./net.js";
 
 export class Rollout {

@@ -1,16 +1,14 @@
 // The settings of the run, and what differs between the runs shown beside each other.
 
-import { card, cut, fill, h, isFolder, listing, nothing } from "./dom.js";
+import { board, cut, fill, h, isFolder, listing, nothing } from "../dom.js";
 import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
 
 export class Settings {
   constructor(section) {
     this.others = new OtherRuns();
-    this.list = h("div", { class: "board" });
-    this.card = card("Settings", null, this.list);
-    this.card.classList.add("wide");
-    fill(section, h("div", { class: "grid" }, this.others.element, this.card));
+    this.list = board("Settings");
+    fill(section, h("div", { class: "grid" }, this.others.element, this.list.element));
   }
 
   async update({ id, runs, beside, compare }) {
@@ -26,6 +24,6 @@ export class Settings {
       ...shown.map((run, at) => ({ title: shown.length > 1 ? title(run) : "value", get: (name) => h("span", { class: "said" }, values[at].has(name) ? cut(values[at].get(name), 300) || "(empty)" : "–") }))];
     const same = names.length - rows.length;
     const note = shown.length > 1 ? `What differs between these runs; ${same} settings are the same.` : "All settings of config.toml: shoal run --config on it repeats the run." + (runs.filter(isFolder).length > 1 ? " Choose another run above to see what differs." : "");
-    fill(this.list, rows.length ? listing("Settings", note, columns, rows) : nothing(names.length ? "All settings are the same." : "This run has no config.toml that can be read."));
+    fill(this.list.room, rows.length ? listing("Settings", note, columns, rows) : nothing(names.length ? "All settings are the same." : "This run has no config.toml that can be read."));
   }
 }

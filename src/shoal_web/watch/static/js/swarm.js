@@ -2,7 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, percent, reselect, select, span, term, whole } from "./dom.js";
+import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, percent, reselect, select, span, term, whole } from "../dom.js";
 import { drawGraph } from "./graph.js";
 import { ask } from "./net.js";
 
@@ -13,7 +13,6 @@ export class Swarm {
     this.nodeSelect = h("span");
     this.contributions = h("div", { class: "board" });
     this.gainsCard = card("Does the swarm help?", [this.nodeSelect], this.contributions);
-    this.gainsCard.classList.add("wide");
     this.rounds = "0";
     this.select = select("rounds", [["0", "all"], ["20", "last 20"], ["100", "last 100"], ["500", "last 500"]], this.rounds, (value) => { this.rounds = value; this.again?.(); });
     this.graph = new Chart("Who learns from whom", {
@@ -29,7 +28,7 @@ export class Swarm {
     this.linkCard = card("This node's link", null, this.link);
     this.peersCard = card("Peers", null, this.peers);
     this.defenceCard = card("Refusals and attacks", null, this.defence);
-    for (const each of [this.peersCard, this.refused.element]) each.classList.add("wide");
+    for (const each of [this.gainsCard, this.peersCard, this.refused.element]) each.classList.add("wide");
     this.aside = h("div", { class: "stack" }, this.linkCard, this.defenceCard);
     this.aside.hidden = this.refused.element.hidden = true; // until it is known what they show
     fill(section, h("div", { class: "grid" }, this.gainsCard, this.graph.element, this.aside, this.peersCard, this.refused.element));

@@ -1,7 +1,7 @@
 // Thumbnails in the list of rollouts: pictures of questions, and drawings. They are asked for when they come into view.
 
 import { picture } from "./answer.js";
-import { h, pictures } from "./dom.js";
+import { h, pictures } from "../dom.js";
 import { ask } from "./net.js";
 
 const AHEAD = "200px"; // below the screen

@@ -86,6 +86,13 @@ export function reselect(room, label, options, value, change) {
   if (field) field.value = value;
 }
 
+/** A card of its own width, with a `room` for a table. */
+export function board(title) {
+  const room = h("div", { class: "board" }), element = card(title, null, room);
+  element.classList.add("wide");
+  return { element, room };
+}
+
 export function card(title, controls, ...children) {
   return h("article", { class: "card" }, h("div", { class: "head" }, h("h2", {}, title), controls && h("div", { class: "controls" }, controls)), ...children);
 }
