@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import itertools
 import math
 import sys
@@ -69,8 +70,8 @@ def command(args: argparse.Namespace) -> int:
     if temperature is None:
         temperature = 0.0 if args.num == 1 else config.policy.temperature
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    form = form_of(config) if file else None
     notes.print(Text(f"loading {' and '.join(map(printable, models))}", "dim"))
+    form = form_of(config) if file else None
     policies = _load(models, config, temperature)
     own = {} if form else _own_ways(policies)
     console = Console(highlight=False)
@@ -133,10 +134,13 @@ def _settings(args: argparse.Namespace) -> tuple[Config, dict[str, str], Path | 
 
 def _load(models: Mapping[str, str], config: Config, temperature: float) -> dict[str, Any]:
     """The models' policies by their labels. Raises `UserError`."""
-    from shoal.policy.decoders.base import Sampling  # torch, only now
-    from shoal.policy.fetch import resolve
-    from shoal.runs.models import build_policy
-
+    gc.disable()  # which takes a fifth of the time of these imports
+    try:
+        from shoal.policy.decoders.base import Sampling  # torch, only now
+        from shoal.policy.fetch import resolve
+        from shoal.runs.models import build_policy
+    finally:
+        gc.enable()
     policies: dict[str, Any] = {}
     for label, source in models.items():
         policies[label] = build_policy(config, source if is_endpoint(source) else resolve(source))

@@ -3,15 +3,20 @@
 print_answers(console, {"guppy": [Completion.of("7")], "smollm2": [Completion.of("8 + 7 = 15")]})
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from shoal.display.text import clip, print_paragraph
 from shoal.rollout import Completion
-from shoal.runs.transcripts import Pair
 from shoal.untrusted import printable
+
+if TYPE_CHECKING:
+    from shoal.runs.transcripts import Pair  # pyarrow
 
 MOST = 20_000
 """Characters of an answer that are shown."""

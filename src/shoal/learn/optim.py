@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import torch
-from transformers.optimization import Adafactor
 
 from shoal.parallel.ranks import Ranks
 
@@ -22,6 +21,8 @@ def make_optimizer(parameters: Iterable[torch.nn.Parameter], optim: str, learnin
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     common: dict[str, Any] = {"lr": learning_rate, "weight_decay": 0.0}
     if optim == "adafactor":
+        from transformers.optimization import Adafactor  # peft, only now
+
         return Adafactor(trained, scale_parameter=False, relative_step=False, **common)
     optimizer = torch.optim.AdamW(trained, **common, fused=True)
     if optim == "adamw_bf16":

@@ -84,7 +84,7 @@ def is_intact(model: NamedModel, path: Path) -> bool:
     """Whether `path` is the model's file, by its SHA-256. Each state of a file is read once."""
     try:
         state = path.stat()
-        return state.st_size == model.size and _sha256(path, state.st_mtime_ns, state.st_size) == model.sha256
+        return state.st_size == model.size and sha256_of(path, state.st_mtime_ns, state.st_size) == model.sha256
     except OSError:
         return False
 
@@ -112,7 +112,8 @@ def _fetch(model: NamedModel, path: Path) -> None:
 
 
 @cache
-def _sha256(path: Path, changed: int, size: int) -> str:
+def sha256_of(path: Path, changed: int, size: int) -> str:
+    """Of a file that changed at that time and has that size: each state is read once."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

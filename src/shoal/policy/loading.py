@@ -29,9 +29,10 @@ from transformers import (
 )
 
 from shoal.config.policy import EMBEDDED
-from shoal.errors import UserError, in_brief
+from shoal.errors import UserError, in_brief, say_once
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.asking import asked_source, taken
+from shoal.policy.converted import converting, is_whole, keep
 from shoal.policy.fetch import resolve
 from shoal.policy.gguf_facts import facts_of
 from shoal.policy.named import check_spelling, named, nearest
@@ -99,6 +100,7 @@ class LanguageModel:
             self.vision.save(folder)
 
 
+LOCAL: Final = {"trust_remote_code": False, "local_files_only": True}
 SHOWN: Final = 3
 """Weights that an error names."""
 CONSTANT: Final = ".attn.masked_bias"
@@ -142,8 +144,20 @@ def load(name: str, device: torch.device) -> LanguageModel:
         return replace(language_model(name, merged, own), asking=asking)
     check_spelling(name)
     source, options = source_of(name)
-    if named(name) and "gguf_file" not in options:
-        name = source  # on the Hub, as the package index does not have it
+    if "gguf_file" not in options:
+        return _load(source if named(name) else name, source, options, device)  # on the Hub, if no index has it
+    with converting(Path(source) / options["gguf_file"]) as kept:
+        if kept and is_whole(kept):
+            return _load(name, str(kept), LOCAL, device)
+        if kept:
+            say_once(f"reading {display_name(name)} for the first time, which takes a minute or so")
+        return _load(name, source, options, device, kept)
+
+
+def _load(
+    name: str, source: str, options: dict[str, Any], device: torch.device, keep_in: Path | None = None
+) -> LanguageModel:
+    """Loads what stands at `source`. `keep_in`: where the model of a GGUF file is kept."""
     # Reading a GGUF file shows a progress bar that nothing turns off; downloads should show theirs.
     silence = contextlib.redirect_stderr(io.StringIO()) if "gguf_file" in options else contextlib.nullcontext()
     part = "config.json"
@@ -183,6 +197,8 @@ def load(name: str, device: torch.device) -> LanguageModel:
         # The weights are plain floats now; transformers would refuse to save them.
         del model.config.quantization_config
         model.hf_quantizer, model.is_quantized = None, False
+        if keep_in:
+            keep(model, tokenizer, keep_in)
     if processor is not None:
         attach_vision(model, tokenizer, processor, name)
     asking = _take_asking(tokenizer)
@@ -304,24 +320,22 @@ def display_name(name: str) -> str:
 
 def source_of(name: str) -> tuple[str, dict[str, Any]]:
     """The name and the options for `from_pretrained`. A model's own code is never run, nor asked about."""
-    plain = {"trust_remote_code": False}
-    local = plain | {"local_files_only": True}
     if name in EMBEDDED:
-        return str(files("shoal") / EMBEDDED[name]), local
+        return str(files("shoal") / EMBEDDED[name]), dict(LOCAL)
     name = resolve(name)
     path = Path(name).expanduser()
     if name.endswith(".gguf"):
         if not path.is_file():
             raise UserError(f"there is no file '{name}'")
-        return str(path.parent), local | {"gguf_file": path.name}
+        return str(path.parent), LOCAL | {"gguf_file": path.name}
     if path.is_dir():
         if not (path / "config.json").is_file():
             inside = next((f"; there is one in {below.parent}" for below in sorted(path.glob("*/config.json"))), "")
             raise UserError(f"folder '{name}' holds no model: it has no config.json{inside}")
-        return str(path), local
+        return str(path), dict(LOCAL)
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"'{name}' is no model: give a Hugging Face name, a model folder or a .gguf file")
-    return name, plain
+    return name, {"trust_remote_code": False}
 
 
 def _reason(name: str, part: str, error: Exception) -> str:

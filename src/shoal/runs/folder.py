@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from shoal.config.manifest import damage, write_manifest
 from shoal.errors import UserError
 from shoal.runs.disk import (
     DISK_FULL,
@@ -46,7 +47,6 @@ from shoal.runs.disk import (
     sync,
     write_atomically,
 )
-from shoal.runs.manifest import damage, write_manifest
 from shoal.runs.tables import TABLES, Table
 from shoal.untrusted import json_safe, open_regular, parse_json, printable, read_regular
 

@@ -11,9 +11,9 @@ import pytest
 from support.figures import figures
 
 from shoal.cli.main import main
+from shoal.config.manifest import FILES, damage
 from shoal.errors import UserError
 from shoal.runs.folder import RunFolder, checkpoints, models, read_metrics
-from shoal.runs.manifest import FILES, damage
 from shoal.runs.source import source_of
 from shoal.runs.tables import LEARNED, ROLLOUTS
 

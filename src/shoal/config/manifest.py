@@ -1,4 +1,4 @@
-"""What a checkpoint holds, by size and hash, so that damage is noticed before anything is loaded.
+"""What a folder holds, by size and hash, so that damage is noticed before anything is loaded.
 
 write_manifest(checkpoint)      # files.json: {"node-1/learner.pt": [size, XXH3-128], ...}
 damage(checkpoint)              # "" or "node-1/learner.pt has 4,096 bytes, and 81,920 were written"
@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
-from shoal.runs.disk import reason
+from shoal.errors import in_brief
 from shoal.untrusted import printable, read_regular
 
 FILES: Final = "files.json"
@@ -46,7 +46,7 @@ def damage(checkpoint: Path, hashes: bool = True) -> str:
             if hashes and _hash(there[name], digest) != digest:
                 return f"{name} is not as it was written"
     except (OSError, msgspec.MsgspecError) as error:
-        return f"{name} cannot be read: {reason(error)}"
+        return f"{name} cannot be read: {in_brief(error)}"
     return ""
 
 
