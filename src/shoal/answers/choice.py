@@ -9,11 +9,9 @@ The first explicit statement of a choice wins over a mention ("option A is too s
 
 import re
 from collections.abc import Collection, Mapping
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-from shoal.answers.number import whole_number
 from shoal.answers.place import bare, place
 from shoal.rollout import canonical
 
@@ -128,15 +126,6 @@ class _Patterns:
         """The options themselves, said again."""
 
 
-_FIRST: Final = ("first", "second", "third", "fourth")
-_LEAD = re.compile(
-    r"(yes|no|true|false)(?:[.,!:;–—]|\s-)\s(?!.{0,200}\bbut\b)"
-    rf"|the\s({'|'.join(_FIRST)})(?:\s(?:one|option|choice))?[.!]?$",
-    re.IGNORECASE,
-)
-"""At the beginning of a text that goes on with the reason; or all of it."""
-
-
 @lru_cache(maxsize=64)
 def _patterns(labels: tuple[str, ...]) -> _Patterns:
     return _Patterns(labels)
@@ -146,16 +135,10 @@ def _alone(said: str, whole: bool, patterns: _Patterns, texts: Mapping[str, str]
     """What the place of an answer, or a `whole` text, chooses by itself: a label, a text, or a label with its text.
     None: nothing; empty: two labels."""
     said = re.sub(r"^(?:[-•→⇒]|=>)\s{1,4}|^#", "", said)
-    if len(words := set(said[:400].split())) == 1:  # A A A
-        said = words.pop()
     if found := patterns.label.fullmatch(bare(said)) or patterns.label.fullmatch(said):
         return _letter(found)
     if by_text := _by_text(said, texts) or (whole and _by_text(said.rpartition("=")[2], texts)):
         return by_text
-    if texts and (lead := _LEAD.match(said)):
-        labels = dict(zip(_FIRST, texts, strict=False))
-        if by_text := labels.get((lead[2] or "").lower(), "") or _by_text(lead[1] or "", texts):
-            return by_text
     found = patterns.front.match(said) or (None if whole else patterns.strong.match(said))
     if found is None:
         return None
@@ -193,17 +176,7 @@ def _by_text(said: str, texts: Mapping[str, str]) -> str:
     """The label whose text this is; a "the" in front and a full stop behind do not count."""
     folded = _folded(said)
     found = [label for label, text in texts.items() if _folded(text) == folded]
-    if not found and (value := _quantity(said)):
-        found = [label for label, text in texts.items() if _quantity(text) == value]
     return found[0] if len(found) == 1 else ""
-
-
-@lru_cache(maxsize=4096)
-def _quantity(text: str) -> tuple[Fraction, str] | None:
-    """A number and its unit, if the text is no more: 5.4 MeV is 5.40 MeV."""
-    found = re.fullmatch(r"(-?\d[\d.,]{0,30})\s?([^\d\s]{0,10})", _folded(text))
-    value = whole_number(found[1]) if found else None
-    return (value.value, found[2]) if found and value else None
 
 
 @lru_cache(maxsize=4096)
