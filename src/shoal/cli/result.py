@@ -50,7 +50,8 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
     goes_on = bool(checkpoints(folder))
     if not outcome.finished:
         limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""
-        how = f"; to go on:\n  shoal {command} --resume {run}{allow_code}"
+        on = "as nothing can be learned; to go on all the same" if outcome.hopeless else "to go on"
+        how = f"{', ' if outcome.hopeless else '; '}{on}:\n  shoal {command} --resume {run}{allow_code}"
         if not goes_on:
             how = ", without a checkpoint: it cannot go on"
         say(f"stopped after round {outcome.round}{limit}{how}")

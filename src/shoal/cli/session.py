@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -19,18 +19,23 @@ from shoal.parallel.ranks import joined
 from shoal.runs.watcher import Watcher
 from shoal.signals import on_stop
 
+HOPELESS: Final = 3
+"""The exit code where nothing can be learned."""
+
 
 def run_session(
     config: Config, out: Path | None = None, resume: Path | None = None, quiet: bool = False, joins: bool = False
 ) -> int:
     """`shoal run`, or `shoal join` if the node `joins` a swarm of many machines. `out`: the folder of a new run
-    (default: runs/DATE-TIME); `resume`: that of a run to go on with. Returns the exit code: 0, or 130 if it was stopped
-    before its last round."""
+    (default: runs/DATE-TIME); `resume`: that of a run to go on with. Returns the exit code: 0, 3 if it ended since
+    nothing can be learned, or 130 if it was stopped before its last round. It ends so unless somebody says how many
+    rounds there are."""
     from shoal.identity.keys import Identity, identity_path
     from shoal.policy.named import check_exists
     from shoal.runs.trackers import makers_of
 
     makers_of(config)  # before data and models, which may come from elsewhere, and before the swarm
+    ends = "rounds" not in config.model_fields_set
     if not resume:
         for model in config.local_models:
             check_exists(model)
@@ -54,9 +59,9 @@ def run_session(
             return watchers[0]
 
         with _stoppable(watchers) as stop:
-            outcome = execute(config, out, resume, identity, watch, stop, ranks)
+            outcome = execute(config, out, resume, identity, watch, stop, ranks, ends)
         print_result(console, outcome, config, "join" if joins else "run", quiet)
-    return 0 if outcome.finished else 130
+    return 0 if outcome.finished else HOPELESS if outcome.hopeless else 130
 
 
 def introduce(config: Config, quiet: bool) -> None:

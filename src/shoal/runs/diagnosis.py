@@ -2,7 +2,7 @@
 
     diagnosis = Diagnosis(config, tasks)
     diagnosis.look(results)          # after each round; one result for each node that learns
-    diagnosis.warning                # "nothing to learn from in 3 rounds: all 192 answers are wrong. ..."; or ""
+    diagnosis.warning                # "nothing to learn: all 192 answers are wrong\n  do: ..."; or ""
 
 `FailedScoring` finds rounds in which nothing can be scored: a scorer that raises for every answer teaches nothing.
 
@@ -24,16 +24,17 @@ from shoal.rewards.combined import Combined
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.reward import Verified
 from shoal.rollout import FinishReason, Scored
+from shoal.runs.data import has_data
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.untrusted import printable
 
-ROUNDS = 3
-"""Rounds without anything to learn from, after which a run says so."""
+ROUNDS, ENOUGH = 3, 10
+"""Rounds without anything to learn from, after which a run says so; and, from its beginning, after which it may end."""
 FLAT = 300
 """Rounds in which the mean reward does not rise, after which it says so."""
-SHOWN, QUOTED = 3, 100
-"""Answers that are shown, and characters of each."""
+QUOTED = 28, 22, 10
+"""Characters of a question, an answer and a right one that are shown: a line of a terminal."""
 
 
 class Diagnosis:
@@ -45,8 +46,11 @@ class Diagnosis:
         self.cause = ""
         """Why nothing is learned, in a word; empty as long as something is, or nobody knows yet."""
         self.warning = ""
-        """The same for people: a line, and three lines of answers."""
+        """The same for people, in three lines: what is so, what to do, and an answer."""
+        self.hopeless = False
+        """Whether nothing was there to learn from in `ENOUGH` rounds, and nothing before them."""
         self._dead: list[list[Scored]] = []
+        self._learned = False
         self.flat = ""
         """That rewards have not risen for long; or ""."""
         self._means: deque[float] = deque(maxlen=FLAT)
@@ -60,12 +64,14 @@ class Diagnosis:
             self.flat = self._flat()
         if not groups or any(scored.live or scored.has_signal for scored in (*groups, *batch)):
             self._dead.clear()
+            self._learned = True
             self.cause = self.warning = ""
             return
-        self._dead = [*self._dead[1 - ROUNDS :], groups]
-        if len(self._dead) == ROUNDS:
-            self.cause, why = self._why([scored for groups in self._dead for scored in groups])
-            self.warning = "\n".join([f"nothing to learn from in {ROUNDS} rounds: {why}", *map(_shown, groups[:SHOWN])])
+        self._dead = [*self._dead[1 - ENOUGH :], groups]
+        self.hopeless = len(self._dead) == ENOUGH and not self._learned
+        if len(self._dead) >= ROUNDS:
+            self.cause, what, do = self._why([scored for groups in self._dead for scored in groups])
+            self.warning = f"nothing to learn: {what}\n  do: {do}\n{self._shown(groups[0])}"
 
     def _flat(self) -> str:
         """Compares the two halves of the last `FLAT` rounds."""
@@ -78,52 +84,55 @@ class Diagnosis:
             return ""
         return (
             f"the reward of own answers does not rise: {fmean(now):.2f} in the last {half} rounds, {fmean(before):.2f} "
-            "before. Take easier tasks (--suite) or a larger model (--model), or stop: what is learned is kept"
+            "before\n  do: take easier tasks (--suite, --only), another way of asking (`shoal probe`) or another model "
+            "(--model); what is learned is kept"
         )
 
-    def _why(self, groups: Sequence[Scored]) -> tuple[str, str]:
-        """The cause in a word; why, and what to do, in a line."""
+    def _why(self, groups: Sequence[Scored]) -> tuple[str, str, str]:
+        """The cause in a word, the cause, and what to do."""
         answers = [completion for scored in groups for completion in scored.rollout.completions]
         rewards = [reward for scored in groups for reward in scored.rewards]
         policy, every = self.config.policy, f"all {len(answers)} answers"
         if policy.num_generations == 1:
-            return "alone", "an answer has no others to be compared with. Use --num-generations 8"
+            return "alone", "an answer has no others to be compared with", "use --num-generations 8"
         own = any(spec.kind != "verifier" for spec in self.config.rewards)  # whose rewards have no range
         own = own or not 0 <= min(rewards) <= max(rewards) <= 1
-        asked = [(scored.question, [one.answer for one in scored.rollout.completions]) for scored in groups]
+        asked = [(scored.question, [one.answer for one in scored.rollout.completions]) for scored in self._dead[-1]]
         means = self.rewards.means(asked).values() if self.rewards else ()
         if means and all(mean is None for mean in means):
-            return "none", "all rewards are None. Return a number for the answers to which the reward applies"
+            return "none", "all rewards are None", "return a number for the answers to which the reward applies"
         same = f"are {rewards[0]:g}" if min(rewards) == max(rewards) else "of a question are the same"
         if min(rewards) >= 1 and not own:
-            return "solved", f"{every} are right. Take harder questions"
+            return "solved", f"{every} are right", "take harder questions: the model knows these"
         if all(answer.finish_reason == FinishReason.length for answer in answers):
             at = f"all rewards {same}, and " if own else ""
             at += f"{every} were cut at {policy.max_completion_length} tokens"
-            return "cut", f"{at}. Raise --max-completion-length, or ask for a short answer"
+            return "cut", at, "raise --max-completion-length, or ask for a short answer"
         if not own and not any(self._in_form(scored) for scored in groups):
-            return "form", f"none of {len(answers)} answers has the form that the tasks ask for. Show it in the prompt"
+            what = f"none of {len(answers)} answers has the form asked for"
+            return "form", what, "show it in the prompt, or by worked examples (--examples 3)"
         if all(len({answer.text for answer in scored.rollout.completions}) == 1 for scored in groups):
             right = sum(reward >= 1 for reward in rewards) / len(rewards)
-            at = "all answers to a question have the same text"
-            if own:
-                return "alike", f"{at}. Raise --temperature"
-            at += f", and {right:.0%} are right"
-            return "alike", f"{at}. {'Take harder questions, or raise' if right > 0.5 else 'Raise'} --temperature"
+            at = "answers to a question are the same" + ("" if own else f", {right:.0%} are right")
+            return "alike", at, f"{'' if own or right <= 0.5 else 'take harder questions, or '}raise --temperature"
         if max(rewards) <= 0 and not own:
-            steps = "" if self.config.tasks.partial_credit else ", credit in steps (--partial-credit true)"
-            return "wrong", f"{every} are wrong. Take easier questions{steps}, or a larger model"
-        return "equal", f"all rewards {same}. Let the reward tell better answers from worse"
+            more = "" if self.config.tasks.partial_credit else ", --partial-credit true"
+            if has_data(self.config):
+                more = "" if any(spec.examples for spec in self.tasks.specs) else ", --examples 3"
+            return "wrong", f"{every} are wrong", f"take easier questions{more}, or a larger model (--model)"
+        return "equal", f"all rewards {same}", "let the reward tell better answers from worse"
+
+    def _shown(self, scored: Scored) -> str:
+        """A question, the first answer to it, and what would be right or what it got."""
+        right = self.tasks.answer(scored.question.id) if scored.rewards[0] < 1 else None
+        texts = (scored.question.shown, scored.rollout.completions[0].text, right or "")
+        question, answer, right = (" ".join(printable(text, n).split()) for text, n in zip(texts, QUOTED, strict=True))
+        return f'  "{question}" -> "{answer}" ({f"right: {right}" if right else f"reward {scored.rewards[0]:.2f}"})'
 
     def _in_form(self, scored: Scored) -> bool:
         """Whether any answer is in the form that its task asks for."""
         form = self.tasks.lookup(scored.question.id)[1].answer
         return any(extract(completion.text, form) is not None for completion in scored.rollout.completions)
-
-
-def _shown(scored: Scored) -> str:
-    question, answer = (printable(text, QUOTED) for text in (scored.question.shown, scored.rollout.completions[0].text))
-    return f'  "{question}" -> "{answer}" (reward {scored.rewards[0]:.2f})'
 
 
 class FailedScoring:

@@ -56,8 +56,9 @@ class Run:
         if folder is not None and self.config.checkpoint_every:  # for two checkpoints, with those that are there
             ensure_space(folder.path, nodes.checkpoint_bytes * (2 - min(2, len(checkpoints(folder.path)))))
 
-    def go(self, stop: threading.Event) -> None:
-        """Runs the rounds that are left. Once `stop` is set it ends after the current round, with a checkpoint.
+    def go(self, stop: threading.Event, ends: bool = False) -> None:
+        """Runs the rounds that are left. Once `stop` is set it ends after the current round, with a checkpoint. If it
+        `ends`, it sets `stop` itself where nothing can be learned.
 
         A held-out evaluation ends at once then. A resumed run begins with it, and gets the same figures.
         """
@@ -66,6 +67,8 @@ class Run:
             return
         while nodes.round < config.rounds and not nodes.ranks.any(stop.is_set()):
             self._round(stop)
+            if ends and self.record.diagnosis.hopeless:
+                stop.set()
             if self._is_checkpoint_due():
                 self._checkpoint()
             elif self.folder is not None and time.monotonic() > self._flushed + FLUSHED_EVERY:

@@ -51,6 +51,8 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     """What was wrong during the run, such as a task whose scorer failed."""
     seconds: float = 0.0
+    hopeless: bool = False
+    """Whether it ended since nothing could be learned."""
 
 
 def execute(
@@ -61,8 +63,10 @@ def execute(
     watch: Callable[[list[str], Rows], Watcher] = lambda names, rows: Watcher(),
     stop: threading.Event | None = None,
     ranks: Ranks = ALONE,
+    ends: bool = False,
 ) -> Outcome:
-    """Runs all rounds, or until `stop` is set. Only rank zero calls this; other ranks call `follow`.
+    """Runs all rounds, or until `stop` is set, or, if it `ends`, until it is plain that nothing can be learned. Only
+    rank zero calls this; other ranks call `follow`.
 
     `out`: the folder of a new run (default: runs/DATE-TIME); `resume`: of a run to go on with. `identity`: of a node
     that joins a swarm over the network; None: all nodes are in this process. `watch`: makes the watcher, from the
@@ -105,12 +109,13 @@ def execute(
         run = Run(nodes, folder, watcher, checkpoint, trackers)
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
-        run.go(stop)
+        run.go(stop, ends)
         draw_curves(read_metrics(folder.path), folder.path / CURVES, title(config))
         run.record.close_trackers()
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         warnings = tuple(run.record.warnings.values())
-        return Outcome(folder.path, nodes.round, run.finished, device, warnings, time.monotonic() - start)
+        hopeless, seconds = ends and run.record.diagnosis.hopeless, time.monotonic() - start
+        return Outcome(folder.path, nodes.round, run.finished, device, warnings, seconds, hopeless)
 
 
 def ready(config: Config, joins: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.runs.diagnosis import ENOUGH
 from shoal.runs.folder import WARNINGS, read_metrics, read_warnings, write_warnings
 from shoal.runs.session import execute
 
@@ -72,8 +73,16 @@ def test_a_run_stops_where_no_answer_can_be_scored(broken: Path) -> None:
 def test_a_run_that_learns_nothing_says_so_and_keeps_it(broken: Path) -> None:
     outcome = execute(config("Never"), broken / "run")
     [warning] = outcome.warnings
-    assert warning.startswith("nothing to learn from in 3 rounds: ")
+    assert warning.startswith("nothing to learn: ")
     assert read_warnings(broken / "run") == [warning]
+
+
+def test_a_run_ends_early_where_it_may_and_nothing_can_be_learned(broken: Path) -> None:
+    settings = config("Never").model_copy(update={"rounds": 20})
+    outcome = execute(settings, broken / "run", ends=True)
+    assert (outcome.round, outcome.finished, outcome.hopeless) == (ENOUGH, False, True)
+    outcome = execute(settings, resume=broken / "run")
+    assert (outcome.round, outcome.finished, outcome.hopeless) == (20, True, False)
 
 
 def test_a_question_that_cannot_be_made_costs_its_rollout_alone(broken: Path) -> None:
