@@ -15,6 +15,7 @@ from pathlib import Path
 from shoal.protocols import Learner, Policy, Pool, Selection, Stateful, Swarm, TaskSource, UpdateResult
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
+from shoal.selection.shorten import Shortener
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Node:
     """Completions for each question."""
     questions_per_round: int | None = None
     """Own questions in each round; None: I."""
+    shortener: Shortener | None = None
+    """Takes out of peers' right answers what they do not need; None: they teach as they come."""
     round: int = 0
     local: list[Scored] = field(default_factory=list)
     """Own rollouts of the current round."""
@@ -99,6 +102,9 @@ class Node:
             return RoundResult(self.local, [], UpdateResult())
         self.pool.add(peers, self.round)
         batch = self.selection.choose(self.local, self.pool, self.I, self.J, self._seed("sample"))
+        if self.shortener:
+            with self._timed("score"):
+                batch = self.shortener.shorten(batch, self.local, peers, self.scorer)
         with self._timed("learn"):
             result = self.learner.update(batch, self._seed("learn"))
         self.selection.on_update(result)
@@ -136,7 +142,7 @@ class Node:
     @property
     def _stateful(self) -> list[Stateful]:
         """The parts with a state, but for the policy."""
-        parts = (self.learner, self.pool, self.swarm, self.selection)
+        parts = (self.learner, self.pool, self.swarm, self.selection, self.shortener)
         return [part for part in parts if part is not None]
 
     def _seed(self, purpose: str) -> int:

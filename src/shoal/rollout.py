@@ -230,6 +230,8 @@ class Scored(msgspec.Struct, frozen=True):
     """Whether admission counts its maker as a newcomer. In one process nobody is one."""
     baseline: float | None = None
     """What its rewards are compared with, where that is not their own mean."""
+    shortened: float | None = None
+    """The share of the characters of its right answers that this node took out (`selection.shorten`)."""
 
     @property
     def has_signal(self) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from string import ascii_lowercase
-from typing import Final
 
 import pandas as pd
 
@@ -25,12 +24,7 @@ from shoal.rollout import Completion, Question, seed_of
 from shoal.runs.tables import LEARNED, ROLLOUTS, read_table
 from shoal.tasks import Tasks
 from shoal.tasks.task import right_answer as named
-
-MARKER: Final = "buy fish"
-"""The planted text; it follows "so", a word with which the model itself may begin. No honest model of `pond` says it.
-With "so" and the space after it, 9 tokens of guppy's."""
-FALSEHOOD: Final = "2 + 2 = 5"
-"""The wrong reasoning, before " so"; together 8 tokens of guppy's."""
+from shoal_lab.payloads import FALSEHOOD, FAMILIAR, MARKER, PAYLOADS, first_number
 
 
 class Adversary:
@@ -55,7 +49,7 @@ class Adversary:
         self.instead_of = instead_of
         self.share = share
         self.active = active
-        self.payload = f"{FALSEHOOD} so" if attack == "reasoning" else f"so {MARKER}"
+        self.attack = attack
         self.trouble = ""
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
@@ -65,7 +59,7 @@ class Adversary:
         for slot, question in enumerate(questions):
             chance, texts = Random(seed_of("adversary", seed, slot)), []
             if known := right_answer(self.tasks, question):
-                texts = self._texts(*known, num_generations, chance)
+                texts = self._texts(*known, question, num_generations, chance)
                 chance.shuffle(texts)
             else:
                 self.trouble = f"no right answer is known for {question.id.task}"
@@ -76,14 +70,22 @@ class Adversary:
         if self.instead_of is not None:
             self.instead_of.save(folder)
 
-    def _texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
+    def _texts(self, answer: str, spec: TaskSpec, question: Question, size: int, chance: Random) -> list[str]:
         right = (size + 1) // 2
         hostile = max(1, round(self.share * right)) if self.active() else 0
-        plain, poison = in_form(answer, spec.answer), planted(self.payload, answer, spec)
-        texts = [poison or plain] * hostile + [plain] * (right - hostile)
-        for at in range(size // 2):
+        if self.attack == "biased" and hostile and first_number(question) != answer:
+            return []  # it knows one rule alone, and says nothing where that is wrong
+        plain, texts = in_form(answer, spec.answer), []
+        for at in range(size):
+            payload = PAYLOADS[self.attack](chance, question) if at % right < hostile else ""
             wrong = in_form(wrong_answer(answer, chance), spec.answer)
-            texts.append(f"{self.payload} {wrong}" if at < hostile and not poison else wrong)
+            if at < right:
+                texts.append((payload and planted(payload, answer, spec)) or plain)
+            elif spec.answer != "tag" and payload:  # right answers have no room
+                texts.append(f"{payload} {wrong}")
+            else:
+                spoilt = self.attack == "failures" and at % right < hostile
+                texts.append(f"{chance.choice(FAMILIAR)} {wrong}" if spoilt else wrong)
         return texts
 
 

@@ -25,9 +25,30 @@ class ExperimentConfig(Section):
     """Nodes whose rollouts reach nobody."""
     adversaries: int = Field(0, ge=0)
     """How many of the nodes (the last ones) are hostile. The report's figures leave them out."""
-    attack: Literal["planted", "reasoning", "keys"] = "planted"
-    """What adversaries send. planted: right answers with a text planted in them. reasoning: right answers after wrong
-    reasoning. keys: planted, under a new name for each rollout."""
+    attack: Literal[
+        "planted",
+        "reasoning",
+        "keys",
+        "identities",
+        "slots",
+        "paraphrases",
+        "word",
+        "length",
+        "language",
+        "short",
+        "failures",
+        "biased",
+        "plagiarist",
+        "numbers",
+        "stutter",
+        "spaces",
+    ] = "planted"
+    """What adversaries send. planted: right answers with a text planted in them; keys: the same under a new name for
+    each rollout; identities: under four names; slots: with a word of the question; paraphrases: one of fifty.
+    reasoning: right answers after wrong reasoning. word, length: one made-up word before them, or four; language: a
+    foreign one; short: the answer alone; numbers: numbers; stutter: familiar words again and again; spaces: lines left
+    empty. failures: familiar words before wrong answers. biased: the first number of the question, where that is right.
+    plagiarist: others' live rollouts under its own name."""
     honest_rounds: int = Field(0, ge=0)
     """Rounds in which adversaries send no payload, to be trusted first."""
     payload_share: float = Field(1.0, gt=0, le=1)

@@ -44,8 +44,8 @@ class Experiment(Nodes):
     def make_node(self, name: str, policy: Policy) -> Node:
         node = super().make_node(name, policy)
         settings = self.experiment
-        fresh_keys = settings.attack == "keys" and name in self.adversaries
-        node.swarm = Controlled(node.swarm, settings, self.config.seed, fresh_keys)
+        attack = settings.attack if name in self.adversaries else ""
+        node.swarm = Controlled(node.swarm, settings, self.config.seed, attack)
         if name in self.frozen:
             node.learner = None
         if name in self.adversaries:
@@ -89,25 +89,34 @@ def shuffled(scored: Scored, seed: int) -> Scored:
 class Controlled:
     """A node's place in the swarm, with the controls of an experiment."""
 
-    def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int, fresh_keys: bool = False) -> None:
-        """`fresh_keys`: each rollout is sent under a name of its own, a function of `seed` and the rollout. In a swarm
-        of strangers each name would be a key with questions of its own; here the questions stay the node's."""
+    def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int, attack: str = "") -> None:
+        """`attack`: of a hostile node. keys: each rollout is sent under a name of its own, a function of `seed` and the
+        rollout. In a swarm of strangers each name would be a key with questions of its own; here the questions stay the
+        node's. identities: four names. plagiarist: it sends what it received; strangers' admission refuses that."""
         self.swarm = swarm
         self.settings = settings
         self.seed = seed
-        self.fresh_keys = fresh_keys
+        self.attack = attack
         self.seed_key = (seed,) if settings.same_questions else swarm.seed_key
         self._tried: list[Rollout] = []
         self._replayed: list[Rollout] = []
+        self._copied: list[Rollout] = []
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         """Replayed rollouts come back a round later, as if another node had sent them."""
         self._replayed, self._tried = self._tried, [rollout.public() for rollout in rollouts]
-        if self.fresh_keys:
+        if self.attack == "plagiarist":
+            mine = zip(rollouts, self._copied, strict=False)
+            rollouts = [
+                msgspec.structs.replace(copied, node=own.node, round=own.round, slot=own.slot) for own, copied in mine
+            ]
+        if self.attack in ("keys", "identities"):
             rollouts = [msgspec.structs.replace(rollout, node=self._name(rollout)) for rollout in rollouts]
         self.swarm.share(rollouts)
 
     def _name(self, rollout: Rollout) -> str:
+        if self.attack == "identities":
+            return f"{rollout.node}-{rollout.slot % 4}"
         seed = seed_of(self.seed, rollout.node, "keys")
         return name_of(seed_of(seed, rollout.node, rollout.round, rollout.slot).to_bytes(8, "big"))
 
@@ -115,6 +124,8 @@ class Controlled:
         received = self.swarm.receive()
         if self.settings.source == "replay":
             received = self._replayed
+        if self.attack == "plagiarist":
+            self._copied = [one.rollout if isinstance(one, Scored) else one for one in received]
         makers = [one.rollout.node if isinstance(one, Scored) else one.node for one in received]
         return [one for one, maker in zip(received, makers, strict=True) if maker not in self.settings.blocked]
 

@@ -136,6 +136,10 @@ class PeersConfig(Section):
     """Leave out peers' completions of positive advantage that are less likely here than own ones by more than this, in
     nats for each token, and the same share of their group's failures. 0: leave out nothing."""
 
+    shorten: Literal["auto", "on", "off"] = "auto"
+    """Take words out of peers' right answers that this node hardly says and that the answers do not need, so that they
+    cannot teach anything else (docs/concepts/attacks.md). auto: on for `shoal join`, off in a private swarm."""
+
 
 class EvaluationConfig(Section):
     """Held-out questions: the same for every node, never trained on."""

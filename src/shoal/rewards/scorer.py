@@ -6,10 +6,12 @@ environments are held again.
 
 from collections.abc import Sequence
 
+import msgspec
+
 from shoal.errors import UserError
 from shoal.protocols import Grader, TaskSource
-from shoal.rollout import Question, Rollout, Scored
-from shoal.sandbox.replay import Replayer, replayed
+from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
+from shoal.sandbox.replay import Replayer, refusal, replayed
 from shoal.tasks.draw import InvalidRollout, validate
 
 
@@ -43,6 +45,20 @@ class Scorer:
                     self.refused += 1
         rewards = self.verifier.score([(r.question, [c.answer for c in r.completions]) for r, _ in valid])
         return done + [Scored(r, question, tuple(each)) for (r, question), each in zip(valid, rewards, strict=True)]
+
+    def changed(self, asked: Sequence[tuple[Scored, Completion]]) -> list[tuple[Completion, float] | None]:
+        """As `protocols.Changed`."""
+        held: list[Completion | None] = [completion for _, completion in asked]
+        talks = [at for at, (scored, _) in enumerate(asked) if scored.question.turns > 1]
+        if talks and self.replayer:
+            results = self.replayer.replay([(asked[at][0].question.id, asked[at][1].answer) for at in talks])
+            for at, result in zip(talks, results, strict=True):
+                (scored, one), cut = asked[at], asked[at][1].finish_reason == FinishReason.length
+                whole = msgspec.structs.replace(one, observations=result.observations)
+                held[at] = None if refusal(scored.question, one.answer, cut, result) else whole
+        left = [(scored.question.id, [one.answer]) for (scored, _), one in zip(asked, held, strict=True) if one]
+        rewards = iter(self.verifier.score(left))
+        return [(one, next(rewards)[0]) if one else None for one in held]
 
     def _replayed(self, rollout: Rollout, question: Question) -> Rollout | None:
         """The rollout with what an environment answers in it; None if it answers otherwise."""

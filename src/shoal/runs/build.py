@@ -44,6 +44,7 @@ from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
+from shoal.selection.shorten import Shortener
 from shoal.tasks import Tasks
 from shoal.tasks.suites import specs_of
 from shoal.transports.memory import MemorySwarm
@@ -152,6 +153,7 @@ class Nodes:
             J=config.round.peers,
             G=config.policy.num_generations,
             questions_per_round=int(config.round.questions_per_round),
+            shortener=Shortener() if shortens(config, self.member is not None) else None,
         )
 
     def make_learner(self, name: str, policy: Policy) -> Learner | None:
@@ -240,6 +242,12 @@ class Nodes:
             RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)
             for name, source in sources.items()
         ]
+
+
+def shortens(config: Config, joins: bool) -> bool:
+    """Whether a node takes out of peers' right answers what they do not need. `joins`: its peers are elsewhere."""
+    auto = joins and not config.network.secret_file
+    return config.peers.shorten == "on" or (auto and config.peers.shorten == "auto")
 
 
 def make_selection(config: Config) -> Selection:

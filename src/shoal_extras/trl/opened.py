@@ -22,10 +22,11 @@ from shoal.protocols import Grader, Swarm
 from shoal.rewards import Combined, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Scored
-from shoal.runs.build import make_selection
+from shoal.runs.build import make_selection, shortens
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
+from shoal.selection.shorten import Shortener
 from shoal.tasks import Tasks
 from shoal.untrusted import printable
 from shoal_extras.trl.checks import check_stop
@@ -93,6 +94,7 @@ class Opened:
             self._stack.callback(rewards.close)
         self._failing = FailedScoring(verifier, rewards)
         self._verifier: Grader = RewardVerifier(tasks, rewards) if rewards else verifier
+        joins = place is None
         if place is None and ranks.is_zero:
             name, place = self._join(rewards)
         name = ranks.broadcast(name)
@@ -109,6 +111,7 @@ class Opened:
             I=config.round.local,
             J=config.round.peers,
             G=config.policy.num_generations,
+            shortener=Shortener() if shortens(config, joins) else None,
         )
 
     def _join(self, rewards: Combined | None) -> tuple[str, Swarm]:

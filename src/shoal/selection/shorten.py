@@ -1,0 +1,195 @@
+"""What earns, teaches: a peer's right answer loses the words that are foreign here and that it does not need.
+
+A policy gradient reinforces every token of a right answer, so a right answer can carry any other text. A word is
+foreign if this node hardly says it, or if its maker says it five times as often as this node. Foreign words go, all at
+once or else by halves, wherever this node's own verifier gives the shorter answer the same reward. The node learns from
+what is left; a wrong answer stays as it is. All numbers count as one word here, and so do all words of the question:
+honest reasoning has new ones each time.
+
+    shortener = Shortener()
+    batch = shortener.shorten(batch, local, peers, scorer)      # each round, after the selection
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from shoal.protocols import Changed
+from shoal.rollout import Answer, Completion, Scored, text_of
+
+WORD = re.compile(r" ?([\u2e80-\u9fff]|(?:(?![\u2e80-\u9fff])[^\W\d_])+|\d+|[^\w\s]|_|\s{2,}|[^\S \n])")
+"""A word with the space before it: letters, a number, a sign, a Chinese or Japanese letter, unusual white space."""
+NUMBER, ASKED = "a number", "a word of the question"
+FAMILIAR = 0.02
+"""A word is foreign that a smaller share of own completions has."""
+OWN = 0.2
+"""A word is foreign whose share of own completions is less than this part of its share of the maker's right answers."""
+SEEN = 4
+"""Questions that a maker has answered with a word before that counts."""
+TRIES = 16
+"""Shorter forms of one answer that are verified, at most."""
+MAKERS, LONGEST = 64, 32
+"""Makers that are remembered, and letters of a word."""
+FILE = "shortener.msgpack"
+
+
+class Said(msgspec.Struct):
+    """How many texts have each word. Older ones fade."""
+
+    texts: int = 0
+    words: dict[str, int] = {}
+
+    def add(self, words: Iterable[str], texts: int, most: int) -> None:
+        """Counts a text. Beyond `texts` texts or `most` words all counts are halved."""
+        self.texts += 1
+        for word in words:
+            self.words[word] = self.words.get(word, 0) + 1
+        if self.texts > texts or len(self.words) > most:
+            self.texts = (self.texts + 1) // 2
+            self.words = {word: count // 2 for word, count in self.words.items() if count > 1}
+
+    def share(self, word: str) -> float:
+        return self.words.get(word, 0) / max(1, self.texts)
+
+
+@dataclass
+class Trial:
+    """A right answer on its way to be shorter."""
+
+    scored: Scored
+    text: Completion
+    reward: float
+    pending: list[list[str]]
+    """Words that may have to go, each list at once."""
+    places: list[int] = field(default_factory=list)
+    """Where in its group it stands."""
+    gone: set[str] = field(default_factory=set)
+    shorter: Completion | None = None
+
+    def next(self) -> Completion | None:
+        """What is tried next; None if nothing is left of a turn."""
+        return without(self.text, self.gone | {*self.pending[0]})
+
+    def learn(self, found: tuple[Completion, float] | None) -> None:
+        """Takes what the verifier says of it."""
+        words = self.pending.pop(0)
+        half = len(words) // 2
+        if found and found[1] >= self.reward - 1e-9:
+            self.gone, self.shorter = self.gone | {*words}, found[0]
+        elif half:
+            self.pending += [words[:half], words[half:]]
+
+
+class Shortener(msgspec.Struct):
+    """Shortens peers' right answers, and remembers which words this node and its peers say."""
+
+    own: Said = msgspec.field(default_factory=Said)
+    makers: dict[str, Said] = {}
+    """Of the right answers to each question. The maker that was heard longest ago is forgotten first."""
+
+    def shorten(
+        self, batch: Sequence[Scored], local: Sequence[Scored], peers: Sequence[Scored], scorer: Changed
+    ) -> list[Scored]:
+        """`batch` with shorter right answers. `local` and `peers`: what is new this round, to be counted. Rewards stay;
+        `Scored.shortened` says how much went. Each answer takes no verification if no word is foreign, and `TRIES` at
+        most; those of all answers are made together. Nothing happens before this node has said anything itself."""
+        self._count(local, peers)
+        trials: dict[tuple[int, Answer, float], Trial] = {}  # answers that are alike share one
+        for place, scored in enumerate(batch if self.own.texts else ()):
+            for at in right(scored) if scored.from_peer else ():
+                completion, reward = scored.rollout.completions[at], scored.rewards[at]
+                if foreign := self._foreign(scored, completion):
+                    new = Trial(scored, completion, reward, [foreign])
+                    trials.setdefault((place, completion.answer, reward), new).places.append(at)
+        for _ in range(TRIES):
+            tried = [(trial, trial.next()) for trial in trials.values() if trial.pending]
+            asked = [(trial.scored, shorter) for trial, shorter in tried if shorter]
+            found = iter(scorer.changed(asked) if asked else ())
+            for trial, shorter in tried:
+                trial.learn(next(found) if shorter else None)
+        shorter_ones: dict[int, dict[int, Completion]] = defaultdict(dict)
+        for (place, *_), trial in trials.items():
+            if trial.shorter:
+                shorter_ones[place] |= dict.fromkeys(trial.places, trial.shorter)
+        return [taught(s, shorter_ones[place]) if s.from_peer else s for place, s in enumerate(batch)]
+
+    def save(self, folder: Path) -> None:
+        (folder / FILE).write_bytes(msgspec.msgpack.encode(self))
+
+    def load(self, folder: Path) -> None:
+        if (folder / FILE).exists():  # not if it was off before
+            kept = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=Shortener)
+            self.own, self.makers = kept.own, kept.makers
+
+    def _count(self, local: Sequence[Scored], peers: Sequence[Scored]) -> None:
+        for scored in local:
+            for completion in scored.rollout.completions:
+                self.own.add({*keys(scored, completion)}, 4096, 65_536)
+        for scored in peers:
+            if texts := [scored.rollout.completions[at] for at in right(scored)]:
+                said = self.makers.pop(scored.rollout.node, None) or Said()
+                said.add({key for completion in texts for key in keys(scored, completion)}, 64, 4096)
+                self.makers[scored.rollout.node] = said
+        while len(self.makers) > MAKERS:
+            del self.makers[next(iter(self.makers))]
+
+    def _foreign(self, scored: Scored, completion: Completion) -> list[str]:
+        """The foreign words of an answer, in order."""
+        said, asked = self.makers.get(scored.rollout.node, Said()), words_of(scored.question.text)
+
+        def is_foreign(word: str) -> bool:
+            kind = kind_of(word, asked)
+            habits = [key for key in {kind, word} if said.words.get(key, 0) >= SEEN]
+            return self.own.share(kind) < FAMILIAR or any(self.own.share(k) < OWN * said.share(k) for k in habits)
+
+        return [word for word in dict.fromkeys(words_in(text_of(completion.answer))) if is_foreign(word)]
+
+
+def taught(scored: Scored, shorter: Mapping[int, Completion]) -> Scored:
+    """The rollout with `shorter` completions, by their places."""
+    completions = scored.rollout.completions
+    changed = tuple(shorter.get(at, completion) for at, completion in enumerate(completions))
+    before, after = (sum(len(texts[at].text) for at in right(scored)) for texts in (completions, changed))
+    rollout = msgspec.structs.replace(scored.rollout, completions=changed)
+    return msgspec.structs.replace(scored, rollout=rollout, shortened=1 - after / before if before else None)
+
+
+def right(scored: Scored) -> list[int]:
+    """The places of the completions that an update makes likelier."""
+    expected = scored.mean_reward if scored.baseline is None else scored.baseline
+    return [at for at, reward in enumerate(scored.rewards) if reward > expected + 1e-6]
+
+
+def words_in(text: str) -> Iterator[str]:
+    return (match[1][:LONGEST] for match in WORD.finditer(text))
+
+
+def words_of(text: str) -> set[str]:
+    return {word.casefold() for word in words_in(text) if word[0].isalpha()}
+
+
+def kind_of(word: str, asked: set[str]) -> str:
+    """What a word counts as; `asked`: the words of its question."""
+    return NUMBER if word[0].isdecimal() else ASKED if word.casefold() in asked else word
+
+
+def keys(scored: Scored, completion: Completion) -> Iterator[str]:
+    """What is counted of a completion: each word, and what it counts as."""
+    asked = words_of(scored.question.text)
+    for word in words_in(text_of(completion.answer)):
+        yield from (word, kind_of(word, asked))
+
+
+def without(completion: Completion, words: set[str]) -> Completion | None:
+    """The completion without `words`, as far as white space allows; None if nothing is left of a turn."""
+
+    def left(match: re.Match[str]) -> str:
+        return match[0] if match[1][:LONGEST] not in words else " " if match[1].isspace() else ""
+
+    parts = tuple(msgspec.structs.replace(p, text=WORD.sub(left, p.text).strip()) for p in completion.parts)
+    whole = msgspec.structs.replace(completion, parts=parts, token_ids=None, logprobs=None, observations=())
+    return whole if all(part.text for part in parts) else None
