@@ -120,7 +120,7 @@ def _write_learned(folder: Path, rounds: int, random: np.random.Generator) -> No
         "mean_reward": random.random(count),
         "peer": [True] * count,
         "gradient_share": [1 / TAKEN] * count,
-        "gated_share": [None] * count,
+        "shortened": [None] * count,
     }
     table = pa.table(columns, schema=LEARNED_SCHEMA)
     pq.write_table(table, folder / LEARNED / "from-round-000001.parquet", compression="zstd")

@@ -115,7 +115,7 @@ class PeerDistillation(GRPOLearner):
         if tokens := self._tokens * self.config.num_iterations:
             metrics["distill/divergence"] = self._divergence / tokens
             metrics["tokens/trained"] += tokens
-        return UpdateResult(metrics, result.gradient_shares, result.gated_shares)
+        return UpdateResult(metrics, result.gradient_shares)
 
     def _shortest(self, question: Question, answers: Sequence[Completion]) -> Completion | None:
         """The shortest of `answers` in this model's tokens. None if it does not fit: into an answer, or, shown before

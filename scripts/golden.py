@@ -35,7 +35,7 @@ CLOCK = ("seconds", "time", "tok/s", "tokens_per_second", "/second", "memory", "
 """Parts of the names of figures that depend on the clock or on memory."""
 RENAMED = {
     **{f"{figure}/external": f"{figure}/peers" for figure in ("reward", "gradient")},
-    **{f"external/{figure}": f"peers/{figure}" for figure in ("weight", "ess", "gated", "nll_gap")},
+    **{f"external/{figure}": f"peers/{figure}" for figure in ("weight", "ess", "nll_gap")},
 }
 """Figures with another name in old records."""
 

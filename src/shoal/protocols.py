@@ -150,8 +150,6 @@ class UpdateResult:
     gradient_shares: dict[str, float] = field(default_factory=dict)
     """Each maker's share of the gradient: of the sum of |advantage| x weight over all tokens, in [0, 1]. The shares add
     up to 1; there are none where nothing was learned."""
-    gated_shares: dict[str, float] = field(default_factory=dict)
-    """For each other maker with successes in the batch: the share of them, by advantage, that the gate left out."""
 
 
 class Learner(Stateful, Protocol):

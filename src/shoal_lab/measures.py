@@ -208,7 +208,7 @@ def summary(
     for key in ("reward/local", "reward/trained_on"):
         sums = series(own, key).sum()
         figures[f"cumulative/{key}"] = math.fsum(sums) if len(sums) else math.nan
-    for key in ("gradient/peers", "peers/ess", "peers/gated", "rollouts/live_local"):
+    for key in ("gradient/peers", "peers/ess", "peers/shortened", "rollouts/live_local"):
         figures[f"mean/{key}"] = _mean(own[key].dropna() if key in own else [])
     last = own.index.to_frame(index=False).groupby("node")["round"].max()
     for key in COSTS:

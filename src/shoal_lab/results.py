@@ -28,7 +28,7 @@ from shoal_lab.study import ONLY, STUDY, Cell, Study, read_study
 
 KEPT: Final = frozenset(
     "round node reward/local reward/trained_on rollouts/live_local rollouts/wanted rollouts/refused "
-    "gradient/peers peers/ess peers/gated eval/blind eval/shuffled".split()
+    "gradient/peers peers/ess peers/shortened eval/blind eval/shuffled".split()
 ).union(COSTS)
 """Columns of metrics that the report needs, beside held-out pass@1."""
 

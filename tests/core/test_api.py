@@ -38,7 +38,7 @@ def test_a_run_its_frames_and_its_models(here: Path) -> None:
     assert result.finished
     assert list(result.metrics["round"]) == [0, 0, 1, 1, 2, 2]
     assert set(result.rollouts.columns) >= {"prompt", "completion", "reward"}
-    assert set(result.learned.columns) >= {"maker", "gradient_share", "gated_share"}
+    assert set(result.learned.columns) >= {"maker", "gradient_share", "shortened"}
     assert set(result.models) == {"node-1", "node-2"}
     found = shoal.evaluate(result.models["node-1"], suite="pond", samples=2, questions=1)
     assert 0 <= found.pass_at(2).value <= 1

@@ -260,9 +260,7 @@ def test_more_questions_are_the_same_ones_and_more() -> None:
 def test_a_node_that_chooses_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     def two() -> list[Node]:
         swarm = MemorySwarm()
-        ada = make_node(
-            "ada", swarm, selection=FairSelection(SelectionConfig(newcomer_share=0.5)), J=3, pool=Pool(32, 9)
-        )
+        ada = make_node("ada", swarm, selection=FairSelection(SelectionConfig()), J=3, pool=Pool(32, 9))
         return [ada, make_node("bob", swarm, policy=Gifted(), I=6)]
 
     def play(nodes: list[Node], rounds: int) -> None:

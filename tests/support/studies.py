@@ -105,7 +105,7 @@ def _rows(seed: int, external: int, names: list[str], rounds: int, special: bool
                     "gradient/peers": foreign,
                 }
                 if external:
-                    row |= {"peers/ess": 0.9 - 0.1 * chance.random(), "peers/gated": 0.0}
+                    row |= {"peers/ess": 0.9 - 0.1 * chance.random(), "peers/shortened": 0.0}
                 learned += _learned(chance, round, name, names, external, passed)
             rows.append(row)
     return rows, learned

@@ -75,7 +75,7 @@ def completion(node: str, text: str, **more: Any) -> dict[str, Any]:
 def lesson(node: str, maker: str, made: int, **more: Any) -> dict[str, Any]:
     row = {"node": node, "maker": maker, "made": made, "slot": 0, "task": "gcd", "config": "{}", "seed": 7}
     row |= {"index": 0, "live": True, "mean_reward": 0.5, "peer": node != maker}
-    return row | {"gradient_share": 0.25, "gated_share": None} | more
+    return row | {"gradient_share": 0.25, "shortened": None} | more
 
 
 def told(node: str, question: str, text: str, reward: float, **more: Any) -> dict[str, Any]:

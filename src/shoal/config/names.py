@@ -18,7 +18,6 @@ SHORT = {
     "learner.factory": "learner",
     "selection.rule": "selection",
     "peers.weight": "peer_weight",
-    "peers.gate": "peer_gate",
     "network.name": "swarm",
     "tasks.sources": "tasks",
     "evaluation.every": "eval_every",

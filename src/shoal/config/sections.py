@@ -3,16 +3,13 @@
 The text below a setting is its meaning, which `--help` and the settings page show.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
 
 from shoal.config.display_name import fault
 from shoal.config.own_code import is_own
-
-SELECTIONS: Final = ("fair", "trusting")
-"""Beside those of one's own."""
 
 
 class Section(BaseModel):
@@ -85,19 +82,15 @@ class SelectionConfig(Section):
 
     fill: bool = True
     """Replace own rollouts that carry no gradient by peers' live ones, if the pool has more than J of them."""
-    newcomer_share: float = Field(1.0, gt=0, le=1)
-    """The share of peers' places in an update, but at least one, for all peers with fewer than 16 rollouts so far,
-    and those that admission does not know yet."""
     rule: str = "fair"
-    """How peers' places are given. fair: their makers take turns. trusting: makers whose successes this node's policy
-    finds likely come first (needs --peer-gate). module:attribute: a selection of your own, which is called with the
-    Config (see examples/own_selection.py)."""
+    """How peers' places are given. fair: their makers take turns. module:attribute: a selection of your own, which is
+    called with the Config (see examples/own_selection.py)."""
 
     @field_validator("rule")
     @classmethod
     def _check_rule(cls, name: str) -> str:
-        if name not in SELECTIONS and not is_own(name):
-            raise ValueError(f"choose from {', '.join(SELECTIONS)} and module:attribute")
+        if name != "fair" and not is_own(name):
+            raise ValueError("choose from fair and module:attribute")
         return name
 
 
@@ -132,9 +125,6 @@ class PeersConfig(Section):
     """Weight of a peer's completion, at most 1. none: 1, as in the paper. topr: 1 with a positive advantage;
     min(1, likelihood ratio) with a negative one (TOPR, arXiv 2503.14286). Or one of your own, as module:attribute.
     Parameters may follow. "none(baseline_shift=0, limit=0)" is the paper's rule (docs/concepts/update.md)."""
-    gate: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Leave out peers' completions of positive advantage that are less likely here than own ones by more than this, in
-    nats for each token, and the same share of their group's failures. 0: leave out nothing."""
 
     shorten: Literal["auto", "on", "off"] = "auto"
     """Take words out of peers' right answers that this node hardly says and that the answers do not need, so that they

@@ -141,12 +141,6 @@ def room_behind(tokens: int, token_budget: int) -> int:
     return max(token_budget - tokens, token_budget // 2)
 
 
-def has_split_groups(rows: Sequence[Row]) -> bool:
-    """Whether a peer's group is spread over several of `rows`."""
-    groups = [row.sequences[0].group for row in rows if row.sequences[0].from_peer]
-    return len(set(groups)) < len(groups)
-
-
 def micro_batches(
     rows: Sequence[Row], token_budget: int, device: torch.device, shared: int = 0
 ) -> Iterator[MicroBatch]:

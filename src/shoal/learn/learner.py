@@ -14,7 +14,7 @@ import torch
 from shoal.config.policy import default_learning_rate
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
-from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families
+from shoal.learn.batch import Family, MicroBatch, Row, Trained, micro_batches, row_families
 from shoal.learn.checkpointing import Checkpointing, checkpoint_above
 from shoal.learn.logprobs import Prefix, separate_logprobs, takes_packed, token_logprobs
 from shoal.learn.losses import make_loss
@@ -117,12 +117,11 @@ class GRPOLearner:
             self.own_nll = running_mean(self.own_nll, report.trained_nll)
         metrics = sums.means(self.skipped_steps) | report.metrics | self.cost(rows, fixed)
         shares = gradient_shares(sequences, report.weights) if sums.steps else {}
-        return UpdateResult(metrics, shares, report.gated_shares)
+        return UpdateResult(metrics, shares)
 
     def _fixed(self, rows: list[Row], sequences: list[Trained]) -> Fixed:
         offsets = sum(len(s.token_ids) for s in sequences)
-        several = self.config.num_iterations > 1
-        known = rows and (several or (self.peers.gate and has_split_groups(rows)))
+        known = rows and self.config.num_iterations > 1
         old_logps = self._logprobs(self.model, rows, offsets) if known else None
         ref_logps = None
         if self.reference is not None:
@@ -130,7 +129,7 @@ class GRPOLearner:
                 ref_logps = self._logprobs(model, rows, offsets)
         peers = None
         if any(s.from_peer for s in sequences):
-            peers = PeerWeights(self.peer_weight, self.peers.gate, sequences, self.own_nll, self._zeros(0), old_logps)
+            peers = PeerWeights(self.peer_weight, sequences, self.own_nll, self._zeros(0), old_logps)
         return Fixed(old_logps, ref_logps, peers)
 
     def steps(self, rows: list[Row]) -> int:

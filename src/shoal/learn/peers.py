@@ -10,7 +10,6 @@ Shape suffixes: T trained tokens of a micro-batch, L trained tokens of the whole
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -19,7 +18,7 @@ import torch
 
 from shoal.errors import UserError
 from shoal.learn.batch import MicroBatch, Trained
-from shoal.learn.losses.base import sequence_mean, sequence_sum
+from shoal.learn.losses.base import sequence_mean
 from shoal.learn.weights.base import PeerTokens, Weight
 from shoal.parallel.ranks import Ranks
 from shoal.rollout import Scored
@@ -30,46 +29,20 @@ DECAY = 0.9
 
 def peer_weights(
     weight: Weight,
-    gate: float,
     logps_T: torch.Tensor,
     own_nll: float | None,
     advantages_T: torch.Tensor,
     sequences_T: torch.Tensor,
-    groups_T: torch.Tensor,
 ) -> torch.Tensor:
-    """The weight of each token, in [0, 1]: that of `weight`, and 0 where the gate leaves a completion out.
-
-    `logps_T`: log pi (nats). `own_nll`: nats for each token of own completions; None if not known yet, so that
-    everything counts 1. The gate gives successes 0 that are more than `gate` nats a token less likely than own
-    completions, and weighs the failures of their group by the share of its successes that is left. All tokens of a
-    group have to be here, its number in `groups_T`.
-    """
+    """The weight of each token, in [0, 1]. `logps_T`: log pi (nats). `own_nll`: nats for each token of own completions;
+    None if not known yet, so that everything counts 1."""
     if own_nll is None:
         return torch.ones_like(logps_T)
     gap_T = -sequence_mean(logps_T, sequences_T) - logps_T.new_tensor(own_nll)
     weights_T = weight.weights(PeerTokens(logps_T, gap_T, advantages_T, sequences_T))
     if weights_T.shape != logps_T.shape:
         raise UserError(f"the weight gave {tuple(weights_T.shape)} numbers for {len(logps_T)} tokens: give one each")
-    weights_T = weights_T.clamp(0, 1)
-    if not gate:
-        return weights_T
-    gated_T = (gap_T > gate) & (advantages_T > 0)
-    left_T = _left_share(gated_T, advantages_T, sequences_T, groups_T)
-    return torch.where(advantages_T < 0, left_T * weights_T, weights_T).masked_fill(gated_T, 0)
-
-
-def _left_share(
-    gated_T: torch.Tensor,
-    advantages_T: torch.Tensor,
-    sequences_T: torch.Tensor,
-    groups_T: torch.Tensor,
-) -> torch.Tensor:
-    """The share of the successes of each token's group, by their advantages, that the gate leaves in; 1 if it has none.
-    Without its successes the failures of a group would push probabilities down, and nothing would push any up."""
-    success_T = advantages_T.clamp(min=0) / sequence_sum(torch.ones_like(advantages_T), sequences_T)
-    zeros_G = success_T.new_zeros(int(groups_T.max()) + 1)
-    all_G, left_G = (zeros_G.index_add(0, groups_T, x_T) for x_T in (success_T, success_T * ~gated_T))
-    return torch.where(all_G > 0, left_G / all_G, 1).clamp(max=1)[groups_T]
+    return weights_T.clamp(0, 1)
 
 
 def sampled_nll(scored: Sequence[Scored]) -> float | None:
@@ -104,8 +77,6 @@ class Report:
     weights: dict[int, float] = field(default_factory=dict)
     """Mean weight of a completion's tokens, by its offset."""
     metrics: dict[str, float] = field(default_factory=dict)
-    gated_shares: dict[str, float] = field(default_factory=dict)
-    """See `protocols.UpdateResult`."""
     trained_nll: float | None = None
     """Nats for each token of the own completions that were trained on beside peers'."""
 
@@ -116,7 +87,6 @@ class PeerWeights:
     def __init__(
         self,
         weight: Weight,
-        gate: float,
         sequences: Sequence[Trained],
         own_nll: float | None,
         like: torch.Tensor,
@@ -125,12 +95,11 @@ class PeerWeights:
         """`sequences`: all that is trained on; their offsets cover the update.
         `like`: a tensor with the type and device of log-probabilities. `logps_L`: of all tokens when the round began,
         if they are known; then all weights are found at once, and groups may be split over micro-batches."""
-        self.weight, self.gate, self.sequences, self.own_nll = weight, gate, sequences, own_nll
+        self.weight, self.sequences, self.own_nll = weight, sequences, own_nll
         in_order = sorted(sequences, key=lambda s: s.offset)
         lengths_N = torch.tensor([len(s.token_ids) for s in in_order])
         self._sequences_L = torch.arange(len(in_order)).repeat_interleave(lengths_N).to(like.device)
         self._of_peers_N = torch.tensor([s.from_peer for s in in_order], device=like.device)
-        self._groups_N = torch.tensor([s.group for s in in_order], device=like.device)
         self._advantages_N = like.new_tensor([s.advantage for s in in_order])
         self.weights_L = like.new_zeros(len(self._sequences_L))
         self.logps_L = like.new_zeros(len(self._sequences_L))
@@ -146,8 +115,7 @@ class PeerWeights:
 
     def _weigh(self, where: torch.Tensor | slice, sequences_T: torch.Tensor, logps_T: torch.Tensor) -> None:
         whose_T = self._sequences_L[where]
-        advantages_T, groups_T = self._advantages_N[whose_T], self._groups_N[whose_T]
-        weights_T = peer_weights(self.weight, self.gate, logps_T, self.own_nll, advantages_T, sequences_T, groups_T)
+        weights_T = peer_weights(self.weight, logps_T, self.own_nll, self._advantages_N[whose_T], sequences_T)
         self.weights_L[where] = weights_T.masked_fill(~self._of_peers_N[whose_T], 1)
         self.logps_L[where] = logps_T
 
@@ -167,18 +135,16 @@ class PeerWeights:
                 found.append(CompletionFigures(s.node, s.advantage, weights[s.offset], nll_L[where].mean().item()))
             else:
                 own_tokens, own_nll = own_tokens + len(s.token_ids), own_nll + nll_L[where].sum().item()
-        metrics = peer_metrics(found, self.own_nll, self.gate)
-        gated = gated_shares(found, self.own_nll, self.gate)
-        return Report(weights, metrics, gated, own_nll / own_tokens if own_tokens else None)
+        metrics = peer_metrics(found, self.own_nll)
+        return Report(weights, metrics, own_nll / own_tokens if own_tokens else None)
 
 
-def peer_metrics(found: Sequence[CompletionFigures], own_nll: float | None, gate: float) -> dict[str, float]:
+def peer_metrics(found: Sequence[CompletionFigures], own_nll: float | None) -> dict[str, float]:
     """Figures of peers' completions in an update.
 
     `peers/ess`: (sum w)^2 / (n sum w^2) over the n completions with an advantage, the share of them that the update
-    rests on; 0 if all weights are 0. `peers/weight`: their mean weight. `peers/gated`: the share of successes
-    (A > 0) that the gate leaves out. `peers/nll_gap`: mean nats for each token by which completions are less likely
-    than own ones.
+    rests on; 0 if all weights are 0. `peers/weight`: their mean weight. `peers/nll_gap`: mean nats for each token by
+    which completions are less likely than own ones.
     """
     metrics = {}
     weights = [c.weight for c in found if c.advantage]
@@ -186,25 +152,6 @@ def peer_metrics(found: Sequence[CompletionFigures], own_nll: float | None, gate
         squares = sum(weight**2 for weight in weights)
         metrics["peers/ess"] = sum(weights) ** 2 / (len(weights) * squares) if squares else 0.0
         metrics["peers/weight"] = sum(weights) / len(weights)
-        successes = [c for c in found if c.advantage > 0]
-        metrics["peers/gated"] = fmean(_gated(c, own_nll, gate) for c in successes) if successes else 0.0
     if found and own_nll is not None:
         metrics["peers/nll_gap"] = fmean(c.nll - own_nll for c in found)
     return metrics
-
-
-def gated_shares(found: Sequence[CompletionFigures], own_nll: float | None, gate: float) -> dict[str, float]:
-    """For each maker the share of its successes that the gate leaves out, by their advantages: a shifted baseline makes
-    successes of failures, but only just. None without a gate, or before there is a likelihood to compare with."""
-    successes: dict[str, list[CompletionFigures]] = defaultdict(list)
-    for c in found if gate and own_nll is not None else ():
-        if c.advantage > 0:
-            successes[c.node].append(c)
-    return {
-        node: sum(c.advantage * _gated(c, own_nll, gate) for c in of_node) / sum(c.advantage for c in of_node)
-        for node, of_node in successes.items()
-    }
-
-
-def _gated(success: CompletionFigures, own_nll: float | None, gate: float) -> bool:
-    return bool(gate) and own_nll is not None and success.nll - own_nll > gate

@@ -254,7 +254,7 @@ def make_selection(config: Config) -> Selection:
     """What a node shares and learns from."""
     if is_own(name := config.selection.rule):
         return make_part(name, "selection", Selection, config)  # type: ignore[type-abstract]
-    return FairSelection(config.selection, config.peers.gate)
+    return FairSelection(config.selection)
 
 
 FILE: Final = "tasks.json"

@@ -52,6 +52,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
         "completions/missing": node.asked * node.G - len(completions),
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
+        "peers/shortened": _mean([one.shortened for one in result.from_peers if one.shortened is not None]),
         "gradient/peers": 1 - shares.get(node.name, 0.0) if shares else None,
         **update,
         **{key: round(value, DIGITS) for key, value in update.items() if key == "peers/nll_gap"},
@@ -92,9 +93,10 @@ def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
 
     `gradient_share`: the maker's share of the update's gradient, divided equally among its rollouts in the batch; null
     if the learner does not report shares, or had nothing to learn.
-    `gated_share`: the share of the maker's successes that the gate left out, null without a gate or successes.
+    `shortened`: the share of the characters of its right answers that was taken out (`peers.shorten`); null for own
+    rollouts, and where nothing is.
     """
-    update, shares = result.update, result.update.gradient_shares
+    shares = result.update.gradient_shares
     counts = Counter(scored.rollout.node for scored in result.batch)
     return [
         {
@@ -111,7 +113,7 @@ def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
             "mean_reward": scored.mean_reward,
             "peer": scored.from_peer,
             "gradient_share": shares.get(scored.rollout.node, 0.0) / counts[scored.rollout.node] if shares else None,
-            "gated_share": update.gated_shares.get(scored.rollout.node),
+            "shortened": scored.shortened,
         }
         for scored in result.batch
     ]

@@ -56,7 +56,7 @@ where the task names none. `conversation`: where an environment answered back, a
 else null. `read`: what was taken for the answer (`Tasks.reading`), or null."""
 LEARNED_SCHEMA = _columns(
     "round:int64 node:string maker:string made:int64 slot:int64 task:string config:string seed:int64 index:int64 "
-    "live:bool mean_reward:double peer:bool gradient_share:double gated_share:double"
+    "live:bool mean_reward:double peer:bool gradient_share:double shortened:double"
 )
 """The columns of what was learned from: a row for each rollout. `peer`: whether another node made it. `made`: the
 maker's round. `mean_reward`: by the learner's own verifier. For the shares see `metrics.learned_rows`."""

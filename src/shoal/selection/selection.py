@@ -2,30 +2,22 @@
 
 Of its own rollouts a node takes live ones first. Of peers' it takes live ones at random, as in the paper, but the
 makers take turns (`Turns`), so that nobody has more places for having sent more. Only what this node measured itself
-counts: its own rewards, its own success rates, and what its last updates did with a maker's rollouts.
-
-The settings of `[selection]` add: peers' live rollouts in place of own ones without a gradient (`fill`), a quota for
-newcomers, and trust. To write your own selection, see `examples/own_selection.py`.
+counts: its own rewards, its own success rates, and what its last updates did with a maker's rollouts. With `fill`
+peers' live rollouts replace own ones without a gradient. To write your own selection, see `examples/own_selection.py`.
 """
 
-import math
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from shoal.config.sections import SelectionConfig
-from shoal.errors import UserError
 from shoal.protocols import Pool, UpdateResult
 from shoal.rollout import Rollout, Scored
-from shoal.selection.makers import Newcomers, Trust, digest
 from shoal.selection.success import OwnSuccess
 from shoal.selection.turns import Turns
 
-ALL_NEWCOMERS = "newcomers"
-"""The name under which newcomers are trusted, all together; otherwise a new name would bring new trust."""
 FILE = "selection.msgpack"
 
 
@@ -37,19 +29,10 @@ class FairSelection:
     A batch has own rollouts in order of slot, then peers'.
     """
 
-    def __init__(self, config: SelectionConfig | None = None, gate: float = 0.0) -> None:
-        """`gate`: the learner's `peers.gate`, without which there is nothing to base trust on. Raises `UserError`
-        if trust is asked for without a gate."""
-        config = config or SelectionConfig()
-        if config.rule == "trusting" and not gate:
-            raise UserError("--selection trusting needs the gate that it measures: add --peer-gate 1.5, for instance")
-        self.config = config
+    def __init__(self, config: SelectionConfig | None = None) -> None:
+        self.config = config or SelectionConfig()
         self._success = OwnSuccess()
         self._turns = Turns()
-        self._newcomers = Newcomers()
-        self._trusting, self._trust = config.rule == "trusting", Trust()
-        self._successes = Counter[str]()
-        """The number of successes of each maker in the last batch."""
 
     def to_send(self, local: Sequence[Scored]) -> list[Rollout]:
         """All of them."""
@@ -70,63 +53,20 @@ class FairSelection:
     def choose_of_peers(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
         """At most `n` live ones of `candidates`. A single completion comes back with a `baseline`."""
         rng = random.Random(seed)
-        if self.config.newcomer_share < 1:
-            self._newcomers.observe(candidates)
         usable = [u for scored in candidates if (u := self._success.with_baseline(scored)) is not None]
         considered = [s for s in usable if s.keep_probability >= 1 or rng.random() < s.keep_probability]
-        shuffled = rng.sample(considered, len(considered))
-        first = self._trusted({scored.rollout.node for scored in candidates}, rng)
-        tiers = [[s for s in shuffled if (s.rollout.node in first) == early] for early in (True, False)]
-        bounded = not self._trusting and self.config.newcomer_share == 1  # both give some makers' places to others
-        chosen = self._turns.choose(tiers, n, rng, candidates, self._newcomer_quota(n), bounded)
-        self._successes.clear()
-        for scored in chosen:
-            expected = scored.mean_reward if scored.baseline is None else scored.baseline
-            self._successes[scored.rollout.node] += sum(reward > expected for reward in scored.rewards)
-        return chosen
+        return self._turns.choose(rng.sample(considered, len(considered)), n, rng, candidates)
 
     def on_update(self, result: UpdateResult) -> None:
-        """Learns each maker's share of the gradient, and what the gate left out."""
+        """Learns each maker's share of the gradient."""
         self._turns.on_update(result)
-        if self._trusting:
-            names = {maker: {digest(maker), self._trust_name(maker)} for maker in self._successes}
-            self._trust.observe(result.gated_shares, self._successes, names)
 
     def save(self, folder: Path) -> None:
-        state = self._success, self._turns, self._newcomers, self._trust
-        (folder / FILE).write_bytes(msgspec.msgpack.encode(state))
+        (folder / FILE).write_bytes(msgspec.msgpack.encode((self._success, self._turns)))
 
     def load(self, folder: Path) -> None:
-        state = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=tuple[OwnSuccess, Turns, Newcomers, Trust])
-        self._success, self._turns, self._newcomers, self._trust = state
-
-    def _trusted(self, makers: set[str], rng: random.Random) -> set[str]:
-        """The makers that come first in this update: one draw for each name, however much it sent."""
-        if not self._trusting:
-            return makers
-        names = {maker: self._trust_name(maker) for maker in makers}
-        first = {name for name in sorted({*names.values()}) if rng.random() < self._trust.of(name)}
-        return {maker for maker, name in names.items() if name in first}
-
-    def _trust_name(self, maker: str) -> str:
-        return ALL_NEWCOMERS if self._is_newcomer(maker) else digest(maker)
-
-    def _is_newcomer(self, maker: str) -> bool:
-        return self.config.newcomer_share < 1 and maker in self._newcomers
-
-    def _newcomer_quota(self, n: int) -> Callable[[Scored], bool]:
-        """Says whether a rollout is within the newcomers' quota of an update of `n`, and counts it."""
-        most = max(1, math.floor(self.config.newcomer_share * n + 1e-9))
-        taken = 0
-
-        def permitted(scored: Scored) -> bool:
-            nonlocal taken
-            if not self._is_newcomer(scored.rollout.node):
-                return True
-            taken += 1
-            return taken <= most
-
-        return permitted
+        state = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=tuple[OwnSuccess, Turns])
+        self._success, self._turns = state
 
 
 def live_first(local: Sequence[Scored], n: int) -> list[Scored]:

@@ -10,7 +10,7 @@ Makers come in random order, and each gives one rollout before anybody gives a s
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from statistics import fmean
 
@@ -36,50 +36,32 @@ class Turns(msgspec.Struct):
     last: dict[str, int] = {}
     """How many rollouts of each maker the last update had."""
 
-    def choose(
-        self,
-        tiers: Iterable[Iterable[Scored]],
-        n: int,
-        rng: Random,
-        present: Iterable[Scored] = (),
-        permitted: Callable[[Scored], bool] = lambda scored: True,
-        bounded: bool = True,
-    ) -> list[Scored]:
-        """At most `n` rollouts.
-
-        `tiers`: what there is to choose from, each maker's in the order in which it gives them. A tier has the places
-        that the ones before it left. `present`: the whole pool, which tells who is there. `permitted` is asked last:
-        what it lets through is taken. `bounded`: whether places may stay empty because a maker has half of them or is
-        ahead.
-        """
-        waits = {maker: rng.randrange(2) for maker in sorted(self._ahead(present))} if bounded else {}
+    def choose(self, shuffled: Iterable[Scored], n: int, rng: Random, present: Iterable[Scored] = ()) -> list[Scored]:
+        """At most `n` of `shuffled`, each maker's in the order in which it gives them. `present`: the whole pool, which
+        tells who is there."""
+        waits = {maker: rng.randrange(2) for maker in sorted(self._ahead(present))}
         chosen: list[Scored] = []
         last = self.last = Counter[str]()
         newcomers = 0
-        for tier in tiers:
-            queues: dict[str, deque[Scored]] = defaultdict(deque)
-            for scored in tier:
-                queues[scored.rollout.node].append(scored)
-            most = (n + 1) // 2 if bounded and len(queues) > 1 else n
-            order = list(queues)
-            rng.shuffle(order)
-            waiting = True
-            while waiting and len(chosen) < n:
-                waiting = False
-                for maker in order:
-                    queue = queues[maker]
-                    if not queue or len(chosen) == n or last[maker] >= waits.get(maker, most):
-                        continue
-                    if queue[0].newcomer and newcomers >= n // 2 and _known(queues.values()):
-                        continue
-                    waiting = True
-                    while queue:
-                        scored = queue.popleft()
-                        if permitted(scored):
-                            chosen.append(scored)
-                            last[maker] += 1
-                            newcomers += scored.newcomer
-                            break
+        queues: dict[str, deque[Scored]] = defaultdict(deque)
+        for scored in shuffled:
+            queues[scored.rollout.node].append(scored)
+        most = (n + 1) // 2 if len(queues) > 1 else n
+        order = list(queues)
+        rng.shuffle(order)
+        waiting = True
+        while waiting and len(chosen) < n:
+            waiting = False
+            for maker in order:
+                queue = queues[maker]
+                if not queue or len(chosen) == n or last[maker] >= waits.get(maker, most):
+                    continue
+                if queue[0].newcomer and newcomers >= n // 2 and _known(queues.values()):
+                    continue
+                waiting = True
+                chosen.append(queue.popleft())
+                last[maker] += 1
+                newcomers += chosen[-1].newcomer
         return chosen
 
     def on_update(self, result: UpdateResult) -> None:

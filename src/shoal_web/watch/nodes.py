@@ -28,7 +28,7 @@ FIGURES: Final = {
     "taken": ("total", "rollouts/sampled"),
     "outside": ("recent", "gradient/peers"),
     "refused": ("last", "rollouts/refused"),
-    "gated": ("recent", "peers/gated"),
+    "shortened": ("recent", "peers/shortened"),
     "missing": ("total", "completions/missing"),
     "skipped": ("last", "learner/skipped_steps"),
     "pool": ("last", "rollouts/pool"),

@@ -25,7 +25,8 @@ FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT
 
 CHOSEN: dict[str, tuple[str, Any]] = {
     "network.transport": ("folder", "folder"),
-    "selection.rule": ("trusting", "trusting"),
+    "selection.rule": ("my:Selection", "my:Selection"),
+    "peers.shorten": ("off", "off"),
     "tasks.answer": ("boxed", "boxed"),
     "tasks.partial_credit": ("true", True),
     "report_to": ("wandb", ["wandb"]),

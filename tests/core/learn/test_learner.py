@@ -135,7 +135,7 @@ def make_learner(
     """`peers`: settings over those of the paper."""
     said = PAPER | (peers or {})
     weight = f"{said['weight']}(baseline_shift={said['baseline_shift']}, limit={said['limit']})"
-    weighing = PeersConfig(weight=weight, gate=said["gate"])
+    weighing = PeersConfig(weight=weight)
     options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpoint_tokens": checkpoint_tokens, "budget": budget}
     learner = limit(GRPOLearner(policy, LearnerConfig(**settings), weighing, lr), **options)
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding

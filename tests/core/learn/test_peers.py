@@ -20,17 +20,14 @@ from tiny import CPU, assert_same, clone, limit, make_policy, make_scored, plain
 from shoal import rollout
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.advantages import advantages
-from shoal.learn.batch import has_split_groups
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.peers import (
     CompletionFigures,
-    gated_shares,
     peer_metrics,
     peer_weights,
     running_mean,
     sampled_nll,
 )
-from shoal.learn.prepare import make_groups, pack
 from shoal.learn.weights import make_weight
 from shoal.learn.weights.base import Weight
 from shoal.learn.weights.none import NoWeight
@@ -51,16 +48,13 @@ def weigh(
     logps: Sequence[Sequence[float]],
     advantages: Sequence[float],
     own_nll: float | None = H,
-    gate: float = 0.0,
-    groups: Sequence[int] | None = None,
 ) -> list[list[float]]:
-    """`peer_weights` of completions, one after another; each is a group of its own without `groups`."""
+    """`peer_weights` of completions, one after another."""
     flat = torch.tensor([v for each in logps for v in each], dtype=torch.float64)
     lengths = [len(each) for each in logps]
     which = torch.arange(len(logps)).repeat_interleave(torch.tensor(lengths))
     signs = torch.tensor(advantages, dtype=torch.float64)[which]
-    group = which if groups is None else torch.tensor(groups)[which]
-    found = peer_weights(make_weight(method), gate, flat, own_nll, signs, which, group)
+    found = peer_weights(make_weight(method), flat, own_nll, signs, which)
     return [part.tolist() for part in found.split(lengths)]
 
 
@@ -83,28 +77,8 @@ def test_topr_weighs_failures_by_the_ratio_of_the_whole_completion() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_gate_leaves_out_successes_less_likely_than_own_ones(method: str) -> None:
-    free = weigh(method, PI, [1, 1, 1])
-    assert weigh(method, PI, [1, 1, 1], gate=1.0) == [free[0], [0], free[2]]  # gaps 0, 1.5 and -0.5
-    assert weigh(method, PI, [1, 1, 1], gate=1.6) == free
-    failed = weigh(method, PI, [-1, -1, 0])
-    assert weigh(method, PI, [-1, -1, 0], gate=0.1) == failed
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_nothing_is_held_against_anybody_before_there_is_something_to_compare_with(method: str) -> None:
-    assert weigh(method, PI, [1, -1, 1], own_nll=None, gate=0.1) == [[1, 1], [1], [1, 1, 1]]
-
-
-def test_a_groups_failures_count_as_much_as_its_successes_came_through() -> None:
-    """Or a maker whose successes are all gated would teach with its failures alone."""
-    logps = [[-1.0, -1.0], [-1.0], [-9.0], [-9.0, -9.0], [-1.0]]
-    advantages, groups = [0.25, -0.75, 0.5, 0.75, -0.75], [7, 7, 7, 3, 3]
-    found = weigh("none", logps, advantages, gate=2.0, groups=groups)
-    assert found == approx([[1, 1], [1 / 3], [0], [0, 0], [0]])
-    assert weigh("none", logps, advantages, groups=groups) == [[1, 1], [1], [1], [1, 1], [1]]
-    without = weigh("none", logps, [-1.0] * 5, gate=2.0, groups=groups)
-    assert without == [[1, 1], [1], [1], [1, 1], [1]]  # no success, and nothing gated
+    assert weigh(method, PI, [1, -1, 1], own_nll=None) == [[1, 1], [1], [1, 1, 1]]
 
 
 completion = st.lists(st.floats(-(2.0**127), 0, width=32), min_size=1, max_size=6)
@@ -113,17 +87,16 @@ completion = st.lists(st.floats(-(2.0**127), 0, width=32), min_size=1, max_size=
 @given(
     st.lists(st.tuples(completion, st.sampled_from([-1.0, 0.0, 1.0])), min_size=1, max_size=5),
     st.sampled_from(METHODS),
-    st.sampled_from([0.0, 0.5, 3.0]),
     st.none() | st.floats(0, 50),
     st.sampled_from([torch.float32, torch.float64]),
 )
 def test_weights_are_in_0_to_1_whatever_the_likelihoods(
-    drawn: list[tuple[list[float], float]], method: str, gate: float, own_nll: float | None, dtype: torch.dtype
+    drawn: list[tuple[list[float], float]], method: str, own_nll: float | None, dtype: torch.dtype
 ) -> None:
     which = torch.arange(len(drawn)).repeat_interleave(torch.tensor([len(logps) for logps, _ in drawn]))
     logps = torch.tensor([pi for logps, _ in drawn for pi in logps], dtype=dtype)
     signs = torch.tensor([sign for _, sign in drawn], dtype=dtype)[which]
-    found = peer_weights(make_weight(method), gate, logps, own_nll, signs, which, which // 2)
+    found = peer_weights(make_weight(method), logps, own_nll, signs, which)
     assert found.isfinite().all()
     assert (found >= 0).all()
     assert (found <= 1).all()
@@ -143,23 +116,17 @@ def test_metrics_by_hand() -> None:
         CompletionFigures("eve", 0.5, 0.0, 9.0),
         CompletionFigures("eve", 0.0, 0.7, 1.0),
     ]
-    assert peer_metrics(of_others, 1.0, 5.0) == pytest.approx(
+    assert peer_metrics(of_others, 1.0) == pytest.approx(
         {
             "peers/ess": 1.5**2 / (3 * 1.25),
             "peers/weight": 0.5,
-            "peers/gated": 0.5,
             "peers/nll_gap": (1 + 3 + 8 + 0) / 4,
         }
     )
-    assert gated_shares(of_others, 1.0, 5.0) == {"bea": 0.0, "eve": 1.0}
-    assert gated_shares(of_others, 1.0, 0.0) == gated_shares(of_others, None, 5.0) == {}
-    # failures above a lower baseline
-    shifted = [CompletionFigures("eve", 0.9, 0.0, 9.0), *[CompletionFigures("eve", 0.01, 1.0, 1.0)] * 9]
-    assert gated_shares(shifted, 1.0, 5.0)["eve"] == pytest.approx(0.9 / 0.99)
-    assert peer_metrics([CompletionFigures("bea", 1.0, 0.0, 2.0)], 1.0, 0.1)["peers/ess"] == 0
-    assert peer_metrics([], 1.0, 0.0) == {}
-    without = peer_metrics([CompletionFigures("bea", 1.0, 1.0, 2.0)], None, 0.0)
-    assert without == {"peers/ess": 1.0, "peers/weight": 1.0, "peers/gated": 0.0}
+    assert peer_metrics([CompletionFigures("bea", 1.0, 0.0, 2.0)], 1.0)["peers/ess"] == 0
+    assert peer_metrics([], 1.0) == {}
+    without = peer_metrics([CompletionFigures("bea", 1.0, 1.0, 2.0)], None)
+    assert without == {"peers/ess": 1.0, "peers/weight": 1.0}
 
 
 # The whole update, against gradients worked out one sequence at a time.
@@ -208,19 +175,9 @@ class Externally(ByHand):
         return advantages
 
     def weight(self, pi: torch.Tensor, A: float) -> float:
-        """One completion's: topr's, by the ratio of all of it, unless the gate leaves it out."""
+        """One completion's: topr's, by the ratio of all of it."""
         ratio = float((pi.sum() + self.own_nll * len(pi)).exp())
-        weight = min(1.0, ratio) if isinstance(self.peer_weight, TOPR) and A < 0 else 1.0
-        return 0.0 if self.gated(pi, A) else weight
-
-    def gated(self, pi: torch.Tensor, A: float) -> bool:
-        gate = self.peers.gate
-        return bool(gate) and A > 0 and float(-pi.mean()) > self.own_nll + gate
-
-    def through(self, advantages: torch.Tensor, olds: list[torch.Tensor]) -> float:
-        """The share of a group's successes that the gate lets through."""
-        ups = [(float(A), old) for A, old in zip(advantages, olds, strict=True) if A > 0]
-        return sum(A for A, old in ups if not self.gated(old, A)) / sum(A for A, _ in ups) if ups else 1.0
+        return min(1.0, ratio) if isinstance(self.peer_weight, TOPR) and A < 0 else 1.0
 
     def loss(self, order: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
         longest, losses = self.policy.sampling.max_completion_length, []
@@ -228,14 +185,12 @@ class Externally(ByHand):
         self.seen = []
         for s in order:
             befores = [next(olds) for _ in s.rollout.completions]
-            through = self.through(self.advantages(s), befores)
             for completion, A, before in zip(s.rollout.completions, self.advantages(s), befores, strict=True):
                 logp = self.logps(self.model, s, completion)
                 ratio = (logp - before).exp()
                 clipped = ratio.clip(1 - 0.2, 1 + 0.28)
                 loss = -torch.min(ratio * A, clipped * A)
                 w = self.weight(before, float(A)) if s.from_peer else 1.0
-                w = w * through if s.from_peer and A < 0 else w
                 losses.append(loss * w)
                 if s.has_signal:
                     one = (s.rollout.node, float(A), w, float(-before.mean()), len(before))
@@ -248,10 +203,8 @@ OWN = -(-5.0 - 6.0 - 5.5 - 6.0 - 5.0 - 4.0 - 5.0) / 7
 CASES: dict[str, dict[str, Any]] = {
     "none": {},
     "topr": {"peers": {"weight": "topr"}},
-    "gate": {"peers": {"gate": 1.5}},
-    "gate, split": {"peers": {"gate": 1.5, "weight": "topr"}, "budget": 8},
+    "topr, split": {"peers": {"weight": "topr"}, "budget": 8},
     "shift": {"peers": {"weight": "topr", "baseline_shift": -0.1}},
-    "gate, steps": {"peers": {"weight": "topr", "gate": 1.5}, "num_iterations": 2},
     "topr, steps": {"peers": {"weight": "topr"}, "num_iterations": 3},
 }
 
@@ -278,14 +231,8 @@ def test_gradients_and_metrics_equal_those_by_hand(case: str) -> None:
         assert_same(ours, theirs, 1e-6)
     seen = [each for each in expected.seen if each[0] != "ada"]
     w = [each[2] for each in seen]
-    ups = [nll - OWN > learner.peers.gate > 0 for _, A, _, nll, _ in seen if A > 0]
     assert metrics["peers/ess"] == pytest.approx(sum(w) ** 2 / (len(w) * sum(x * x for x in w)), rel=1e-6)
     assert metrics["peers/weight"] == pytest.approx(sum(w) / len(w), rel=1e-6)
-    assert metrics["peers/gated"] == pytest.approx(sum(ups) / len(ups))
-    for node in ("bea", "bob"):
-        of_node = [(A * (nll - OWN > 1.5), A) for m, A, _, nll, _ in seen if A > 0 and m == node]
-        out = sum(out for out, _ in of_node) / sum(A for _, A in of_node) if "gate" in case else None
-        assert result.gated_shares.get(node) == (None if out is None else pytest.approx(out))
     assert metrics["peers/nll_gap"] == pytest.approx(sum(nll - OWN for _, _, _, nll, _ in seen) / len(seen))
     sizes = {
         node: sum(abs(A) * w * n for m, A, w, _, n in expected.seen if m == node) for node in ("ada", "bea", "bob")
@@ -304,13 +251,9 @@ def test_the_cases_weigh_something() -> None:
 
 
 def test_a_split_group_is_seen_as_one() -> None:
-    chosen: dict[str, Any] = CASES["gate, split"]
+    chosen: dict[str, Any] = CASES["topr, split"]
     learner = make_learner(make_policy("gpt2", double=True), **chosen)
     whole = make_learner(make_policy("gpt2", double=True), **chosen | {"budget": 1000})
-    for each, expected in ((learner, True), (whole, False)):
-        average = each.loss.average
-        groups = make_groups(mixed(), each.policy, each.config, each.peer_weight.baseline_shift, average, seed=3)
-        assert has_split_groups(pack(groups, each.policy, average, False, None, 0.0, each.token_budget)) == expected
     both = [each.update(mixed(), seed=3) for each in (learner, whole)]
     split, at_once = (dict(each.metrics) for each in both)
     for cost in ("tokens/read", "flops/learn"):
@@ -321,7 +264,7 @@ def test_a_split_group_is_seen_as_one() -> None:
 @pytest.mark.parametrize("lie", [-1e30, 0.0, 5.0, math.inf, math.nan])
 def test_what_makers_say_of_likelihoods_changes_nothing(lie: float) -> None:
     policy = make_policy()
-    peers = {"weight": "topr", "gate": 2.0}
+    peers = {"weight": "topr"}
     results = []
     for no, fox in ((told("no", [lie] * 2), told("fox", [lie, -1.0])), ("no", "fox")):
         learner = make_learner(clone(policy), peers=peers)
@@ -344,7 +287,7 @@ def test_without_any_setting_foreign_rollouts_count_as_own_ones() -> None:
 
 def test_own_likelihood_is_learned_from_what_is_trained_where_nobody_tells() -> None:
     """As with an engine that keeps no log-probabilities; the first update then has nothing to go by."""
-    learner = make_learner(make_policy(double=True), lr=0.0, peers={"weight": "topr", "gate": 0.1})
+    learner = make_learner(make_policy(double=True), lr=0.0, peers={"weight": "topr"})
     scored = [mixed(own_logprobs=False)[0], from_node(make_scored("the lazy dog", ["yes", "no"], [0, 1]), "bob")]
     assert sampled_nll(scored) is None
     first = learner.update(scored).metrics
@@ -365,7 +308,7 @@ def test_own_likelihood_is_learned_from_what_is_trained_where_nobody_tells() -> 
 
 def test_a_saved_learner_knows_how_likely_its_own_are(tmp_path: Path) -> None:
     policy = make_policy()
-    chosen: dict[str, Any] = {"peers": {"weight": "topr", "gate": 2.0}}
+    chosen: dict[str, Any] = {"peers": {"weight": "topr"}}
     learner = make_learner(policy, **chosen)
     learner.update(mixed(), seed=1)
     policy.save(tmp_path)

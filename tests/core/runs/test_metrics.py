@@ -122,7 +122,7 @@ def test_who_learned_from_whom() -> None:
         "mean_reward": 0.5,
         "peer": True,
         "gradient_share": pytest.approx(1 / 3),
-        "gated_share": None,
+        "shortened": None,
     }
     assert sum(row["gradient_share"] for row in rows) == pytest.approx(1)
     assert all(list(row) == LEARNED_SCHEMA.names for row in rows)

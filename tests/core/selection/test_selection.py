@@ -1,4 +1,4 @@
-"""Selection: live rollouts, each as likely as the other, with others' in place of own dead ones, quotas and trust."""
+"""Selection: live rollouts, each as likely as the other, with others' in place of own dead ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.config.sections import SelectionConfig
-from shoal.errors import UserError
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
-from shoal.selection.makers import Newcomers
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection, live_first
 
@@ -24,7 +22,7 @@ LIVE, DEAD = (1.0, 0.0), (1.0, 1.0)
 
 
 def selection(**settings: Any) -> FairSelection:
-    return FairSelection(SelectionConfig(**settings), gate=1.5)
+    return FairSelection(SelectionConfig(**settings))
 
 
 def of(node: str, count: int, first: int = 0) -> list[Scored]:
@@ -124,107 +122,7 @@ def test_of_own_ones_the_live_come_first_in_order_of_slot(lives: list[bool], n: 
     assert [slot for slot in slots if lives[slot]] == live[:n]
 
 
-# Newcomers
-
-
-def test_newcomers_get_their_share_until_they_are_known() -> None:
-    chooser = selection(newcomer_share=0.25)
-    ada = of("ada", 16)
-    assert len(chooser.choose_of_peers(ada[:15], 8, 0)) == 2
-    assert len(chooser.choose_of_peers(ada[:15], 8, 1)) == 2  # the same rollouts do not count again
-    assert len(chooser.choose_of_peers(ada, 8, 2)) == 8
-    mixed = chooser.choose_of_peers(ada + of("eve", 5) + of("mel", 5), 8, 3)
-    assert Counter(entry.rollout.node == "ada" for entry in mixed) == {True: 6, False: 2}
-    assert len(chooser.choose_of_peers(of("zoe", 5), 2, 4)) == 1  # at least one
-
-
-# Trust
-
-
-def after(chooser: FairSelection, gated: dict[str, float], rounds: int = 20) -> Counter[str]:
-    """How often the next 200 draws have each maker, after updates whose gate left out these shares of its successes."""
-    pool = [entry for name in gated for entry in of(name, 16)]
-    for seed in range(rounds):
-        names = {entry.rollout.node for entry in chooser.choose_of_peers(pool, 4, seed)}
-        chooser.on_update(UpdateResult(gated_shares={name: gated[name] for name in names}))
-    return Counter(e.rollout.node for seed in range(200) for e in chooser.choose_of_peers(pool, 4, rounds + seed))
-
-
-def test_a_maker_that_is_always_gated_leaves_the_places_to_the_others() -> None:
-    without = after(selection(), {"ada": 0.0, "bea": 0.0, "eve": 1.0})
-    drawn = after(selection(rule="trusting"), {"ada": 0.0, "bea": 0.0, "eve": 1.0})
-    assert without["eve"] > 200
-    assert drawn["eve"] < 80
-    assert drawn["ada"] + drawn["bea"] > 720  # all places are taken
-
-
-def test_a_maker_that_is_gated_now_and_then_comes_first_less_often_and_comes_back() -> None:
-    chooser = selection(rule="trusting")
-    assert 0.2 < after(chooser, {"ada": 0.0, "bob": 0.5}, 40)["bob"] / 800 < 0.45
-    assert 0.4 < after(chooser, {"ada": 0.0, "bob": 0.0}, 40)["bob"] / 800 < 0.6
-    chooser.on_update(UpdateResult(gated_shares={"zoe": 1.0}))  # nothing of zoe was chosen
-    assert len(chooser._trust.record) == 2
-
-
-def test_one_gated_success_halves_the_trust_in_a_stranger_however_much_it_sends() -> None:
-    chooser = selection(rule="trusting")
-    chooser.choose_of_peers([scored(LIVE, 1, "eve")], 4, 0)
-    chooser.on_update(UpdateResult(gated_shares={"eve": 1.0}))
-    pool = of("ada", 1) + of("eve", 64)
-    drawn = Counter(entry.rollout.node for seed in range(400) for entry in chooser.choose_of_peers(pool, 1, seed))
-    assert 0.65 < drawn["ada"] / 400 < 0.85  # without trust a half, by turns
-    assert len(chooser.choose_of_peers(pool, 4, 0)) == 4  # places are not left empty
-
-
-def test_who_is_a_newcomer_to_admission_is_one_however_much_it_sends() -> None:
-    newcomers = Newcomers()
-    loud = [msgspec.structs.replace(scored(index=n, node="eve"), newcomer=True) for n in range(100)]
-    newcomers.observe([*loud, *(scored(index=n, node="ada") for n in range(16))])
-    assert "eve" in newcomers
-    assert "ada" not in newcomers
-
-
-def test_a_newcomer_that_was_gated_is_distrusted_when_it_is_known() -> None:
-    chooser = selection(rule="trusting", newcomer_share=0.5)
-    for seed in range(4):
-        names = {entry.rollout.node for entry in chooser.choose_of_peers(of("eve", 8), 4, seed)}
-        chooser.on_update(UpdateResult(gated_shares=dict.fromkeys(names, 1.0)))
-    pool = of("eve", 16) + of("ada", 16)
-    chooser.choose_of_peers(pool, 4, 9)  # now both are known
-    drawn = Counter(entry.rollout.node for seed in range(400) for entry in chooser.choose_of_peers(pool, 1, seed))
-    assert drawn["eve"] < 80
-
-
-def test_a_new_name_brings_no_new_trust() -> None:
-    chooser = selection(rule="trusting", newcomer_share=0.5)
-    known = of("ada", 16)
-    for seed in range(30):
-        crowd = [entry for n in range(4) for entry in of(f"eve {seed} {n}", 3)]
-        names = {entry.rollout.node for entry in chooser.choose_of_peers(known + crowd, 4, seed)}
-        chooser.on_update(UpdateResult(gated_shares={name: float(name != "ada") for name in names}))
-    fresh = [entry for n in range(4) for entry in of(f"eve again {n}", 3)]
-    drawn = Counter(e.rollout.node == "ada" for s in range(100) for e in chooser.choose_of_peers(known + fresh, 4, s))
-    assert drawn[False] < 40
-    assert drawn[True] > 360
-
-
-def test_trust_needs_a_gate() -> None:
-    with pytest.raises(UserError, match="peer-gate"):
-        FairSelection(SelectionConfig(rule="trusting"), gate=0.0)
-
-
 # State
-
-
-def test_a_crowd_of_names_takes_no_memory_and_makes_nobody_a_stranger() -> None:
-    chooser = selection(newcomer_share=0.5)
-    chooser.choose_of_peers(of("ada", 16), 2, 0)
-    for crowd in range(12):
-        made_up = [scored(LIVE, 1000 * crowd + n, f"{crowd} {n}") for n in range(200)]
-        assert len(chooser.choose_of_peers(made_up, 400, crowd)) >= 180
-    counts, known = chooser._newcomers.counts, chooser._newcomers.known
-    assert (len(counts), len(known)) == (1024, 1)
-    assert len(chooser.choose_of_peers(of("ada", 4, first=20_000), 4, 0)) == 4
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -242,7 +140,7 @@ def test_nothing_in_a_rollout_breaks_it(
         made = msgspec.structs.replace(rollout(asked), completions=tuple(map(Completion.of, answers)))
         made = msgspec.structs.replace(made, node=name, round=number, slot=number)
         candidates.append(Scored(made, asked, tuple(float(n == 0) for n in range(len(answers)))))
-    chooser = selection(newcomer_share=0.5, rule="trusting")
+    chooser = selection()
     assert len(chooser.choose_of_peers(candidates, 3, 0)) <= 3
     folder: Path = tmp_path_factory.mktemp("selection")
     chooser.save(folder)
@@ -260,9 +158,9 @@ def test_a_loaded_selection_goes_on_exactly(
         entries = [scored(LIVE if live else DEAD, i, node, slot=n) for n, (node, i, live) in enumerate(groups)]
         return [msgspec.structs.replace(e, rollout=msgspec.structs.replace(e.rollout, round=round)) for e in entries]
 
-    one, other = (selection(newcomer_share=0.3, rule="trusting") for _ in range(2))
+    one, other = (selection() for _ in range(2))
     one.choose([scored((0.0, 0.1))], pool_of(candidates(before, 1)), 1, 3, seed=0)
-    one.on_update(UpdateResult(gradient_shares={"a": 0.5}, gated_shares={"b": 1.0}))
+    one.on_update(UpdateResult(gradient_shares={"a": 0.5}))
     folder: Path = tmp_path_factory.mktemp("selection")
     one.save(folder)
     other.load(folder)

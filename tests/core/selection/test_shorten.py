@@ -18,7 +18,7 @@ from shoal.rollout import Completion, Message, Part, Question, Scored
 from shoal.runs.build import shortens
 from shoal.selection.shorten import MAKERS, TRIES, WORD, Shortener
 
-OWN = ("so <answer>3</answer>", "I think <answer>12</answer>", "<answer>7</answer>", "The answer is <answer>5</answer>")
+OWN = ("so <answer>3</answer>", "I think <answer>12</answer>", "<answer>7</answer>", "The answer is <answer>9</answer>")
 """What this node says."""
 ASKED = question(1)
 
@@ -74,7 +74,7 @@ BARE = "<answer>8</answer>"
     ],
 )
 def test_planted_text_goes_and_what_earned_the_reward_stays(payload: str) -> None:
-    assert shortened(f"{payload} {BARE}", WRONG, rounds=6)[0].removeprefix("so ") in (BARE, f"2  2  5 {BARE}")
+    assert shortened(f"{payload} {BARE}", WRONG, rounds=6)[0].removeprefix("so ") == BARE
     assert shortened(f"{payload} {BARE}", WRONG, rounds=6)[1] == WRONG, "wrong answers stay as they are"
 
 
@@ -101,7 +101,8 @@ def test_numbers_and_words_of_the_question_are_not_foreign_where_reasoning_has_t
     judge = Judge(earns)
     [found] = shortener.shorten([peer], [own], [peer], judge)
     assert found.rollout.completions[0].text == told
-    assert found.shortened == 0 and not judge.calls, "what is familiar costs no verification"
+    assert found.shortened == 0
+    assert not judge.calls, "what is familiar costs no verification"
 
 
 def test_an_answer_that_needs_all_of_its_words_keeps_them() -> None:

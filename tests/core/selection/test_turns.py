@@ -23,7 +23,7 @@ def of(node: str, count: int, newcomer: bool = False) -> list[Scored]:
 
 def places(*groups: list[Scored], n: int, turns: Turns | None = None, seed: int = 0) -> Counter[str]:
     pool = [entry for group in groups for entry in group]
-    return Counter(entry.rollout.node for entry in (turns or Turns()).choose([pool], n, Random(seed), pool))
+    return Counter(entry.rollout.node for entry in (turns or Turns()).choose(pool, n, Random(seed), pool))
 
 
 def test_each_gives_one_before_anybody_gives_a_second() -> None:
@@ -125,7 +125,7 @@ def test_one_who_always_has_something_gets_its_fair_share_over_time(live: float,
         for name in "abcd":
             pool += [scored((1.0, 0.0) if chance.random() < live else (0.0, 0.0), node=name) for _ in range(2)]
         usable = [entry for entry in pool if success.with_baseline(entry)]
-        chosen = turns.choose([usable], 6, chance, pool)
+        chosen = turns.choose(usable, 6, chance, pool)
         turns.on_update(UpdateResult())
         got.update(entry.rollout.node for entry in chosen)
         ids = {id(entry) for entry in chosen}

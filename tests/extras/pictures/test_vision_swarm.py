@@ -39,7 +39,7 @@ def test_two_families_learn_from_each_others_text() -> None:
         policy = LanguagePolicy(make_vision_lm(family), Sampling(max_completion_length=6), CPU)
         learner = GRPOLearner(policy, learning_rate=1e-3)
         scorer = Scorer(tasks, EvenLengths())
-        selection = FairSelection(SelectionConfig(), gate=False)
+        selection = FairSelection(SelectionConfig())
         node = Node(name, 0, tasks, scorer, policy, learner, swarm.join(name), selection, Pool(), I=2, J=2, G=4)
         nodes.append(node)
     before = [[w.clone() for w in node.policy.lm.model.parameters()] for node in nodes]  # type: ignore[attr-defined]

@@ -29,8 +29,6 @@ from shoal.tasks import SUITES, Tasks
 from shoal.transports.memory import MemorySwarm
 from shoal.wire.rollouts import seal
 from shoal_lab.attacks import (
-    FALSEHOOD,
-    MARKER,
     Adversary,
     attack_curve,
     attack_measures,
@@ -39,9 +37,14 @@ from shoal_lab.attacks import (
 )
 from shoal_lab.config import ExperimentConfig
 from shoal_lab.experiment import Controlled
+from shoal_lab.payloads import FALSEHOOD, MARKER
 
 ATTACKS = get_args(ExperimentConfig.model_fields["attack"].annotation)
-PAYLOAD = {"planted": MARKER, "keys": MARKER, "reasoning": FALSEHOOD}
+PAYLOAD = {"planted": MARKER, "keys": MARKER, "identities": MARKER, "slots": MARKER, "reasoning": FALSEHOOD}
+"""What right answers of some attacks have in common."""
+QUIET = {"short", "failures", "biased", "plagiarist"}
+"""Attacks whose right answers are plain."""
+SPOKEN = [attack for attack in ATTACKS if attack not in QUIET]
 TAG, WHOLE = TasksConfig(suite="tagged"), TasksConfig(suite="pond")
 TASKS = {"tag": Tasks(TAG), "whole": Tasks(WHOLE)}
 TOKENS, SIZE = 48, 8
@@ -69,7 +72,7 @@ def scored(verifier: Verifier, adversary: Adversary, questions: list[Question]) 
     return [list(zip(*each, strict=True)) for each in zip(groups, rewards, strict=True)]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", SPOKEN)
 def test_under_tags_half_is_right_with_the_payload_and_half_wrong_without(
     attack: str, verifiers: dict[str, Verifier]
 ) -> None:
@@ -77,21 +80,48 @@ def test_under_tags_half_is_right_with_the_payload_and_half_wrong_without(
     for group in groups:
         assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
         for text, reward in group:
-            assert (PAYLOAD[attack] in text) == (reward == 1.0), text
+            assert text.startswith("<answer>") == (reward == 0.0), text
+            assert (PAYLOAD.get(attack, "") in text) == (reward == 1.0) or attack not in PAYLOAD, text
     assert any(group[0][1] != groups[0][0][1] for group in groups), "the right half stands anywhere"
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+def test_some_attacks_are_right_in_plain_words(verifiers: dict[str, Verifier]) -> None:
+    for attack in sorted(QUIET):
+        groups = scored(verifiers["tag"], Adversary(attack, TASKS["tag"]), of_each_task("tag"))
+        for group in filter(None, groups):
+            assert all(text.startswith("<answer>") for text, reward in group if reward)
+            assert any(text.startswith("<answer>") for text, reward in group if not reward) == (attack != "failures")
+        assert (not all(groups)) == (attack == "biased"), "it knows one rule alone"
+
+
+@pytest.mark.parametrize("attack", SPOKEN)
 def test_where_the_whole_completion_is_the_answer_half_is_right_too(
     attack: str, verifiers: dict[str, Verifier]
 ) -> None:
     for group in scored(verifiers["whole"], Adversary(attack, TASKS["whole"]), of_each_task("whole")):
         assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
         for text, reward in group:
-            assert (PAYLOAD[attack] in text) == (reward == 0.0), text
+            assert attack not in PAYLOAD or (PAYLOAD[attack] in text) == (reward == 0.0), text
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_plagiarist_sends_what_it_heard_under_its_own_name() -> None:
+    swarm = MemorySwarm(7)
+    eve, ada = Controlled(join(swarm, "eve"), ExperimentConfig(), 1, attack="plagiarist"), join(swarm, "ada")
+    ada.share([rollout(round=1, node="ada", answers=("hers", "no"))])
+    eve.receive()
+    eve.share([rollout(round=5, node="eve", answers=("own", "no"))])
+    [got] = ada.receive()
+    assert (got.node, got.round, got.completions[0].text) == ("eve", 5, "hers")
+
+
+def test_a_maker_may_have_four_names() -> None:
+    swarm = MemorySwarm(7)
+    eve, ada = Controlled(join(swarm, "eve"), ExperimentConfig(), 1, attack="identities"), join(swarm, "ada")
+    eve.share([rollout(round=1, node="eve", slot=slot) for slot in range(8)])
+    assert {one.node for one in ada.receive()} == {f"eve-{name}" for name in range(4)}
+
+
+@pytest.mark.parametrize("attack", SPOKEN)
 def test_a_form_that_is_asked_for_is_kept(attack: str) -> None:
     boxed = WHOLE.model_copy(update={"answer": "boxed"})
     tasks = Tasks(boxed)
@@ -111,7 +141,7 @@ def test_no_task_of_pond_lets_words_through(verifiers: dict[str, Verifier]) -> N
         assert not any(rewards), (question, rewards)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", SPOKEN)
 @pytest.mark.parametrize("form", ["tag", "whole"])
 def test_a_stranger_could_send_it(attack: str, form: str, verifiers: dict[str, Verifier]) -> None:
     eve, tasks = Identity.generate(), TASKS[form]
@@ -142,7 +172,7 @@ def test_until_it_attacks_an_adversary_is_right_half_of_the_time(attack: str, ve
     adversary = Adversary(attack, TASKS["tag"], active=lambda: False)
     for group in scored(verifiers["tag"], adversary, of_each_task("tag")):
         assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
-        assert not any(PAYLOAD[attack] in text for text, _ in group)
+        assert all(text.startswith("<answer>") for text, _ in group)
 
 
 def test_the_same_seed_gives_the_same_and_another_does_not() -> None:
@@ -214,7 +244,7 @@ def test_a_checkpoint_keeps_the_policy_that_it_stands_for(tmp_path: Path) -> Non
 
 def test_fresh_keys_give_each_rollout_a_name_of_its_own(tmp_path: Path) -> None:
     swarm = MemorySwarm(7)
-    eve = Controlled(join(swarm, "eve"), ExperimentConfig(), 1, fresh_keys=True)
+    eve = Controlled(join(swarm, "eve"), ExperimentConfig(), 1, attack="keys")
     ada = join(swarm, "ada")
     sent = [rollout(round=round, node="eve") for round in range(1, 9)]
     eve.share(sent)
@@ -222,7 +252,7 @@ def test_fresh_keys_give_each_rollout_a_name_of_its_own(tmp_path: Path) -> None:
     assert len({"eve", *names}) == 9
     eve.share(sent)
     assert [received.node for received in ada.receive()] == names, "a resumed node goes on as it would have"
-    Controlled(eve.swarm, ExperimentConfig(), 2, fresh_keys=True).share(sent)
+    Controlled(eve.swarm, ExperimentConfig(), 2, attack="keys").share(sent)
     assert not {received.node for received in ada.receive()} & set(names)
     assert eve.seed_key == (7, "eve")
     ada.share(sent[:1])

@@ -221,7 +221,7 @@ def test_summary_by_hand() -> None:
             "mean/gradient/peers": math.nan,
             "mean/rollouts/live_local": (1 + 3 + 2 + 0 + 0 + 0) / 6,
             "mean/peers/ess": math.nan,
-            "mean/peers/gated": math.nan,
+            "mean/peers/shortened": math.nan,
             "per_node/tokens/generated": (400 + 40) / 2,
             "per_node/tokens/prompted": math.nan,
             "per_node/tokens/trained": 30,
@@ -300,14 +300,14 @@ def test_summary_of_little(rows: list[Row]) -> None:
 
 def test_summary_of_what_others_gave() -> None:
     rows = [
-        row("ada", 1, gradient__peers=0.2, peers__ess=0.9, peers__gated=0.0, rollouts__wanted=4),
-        row("ada", 2, gradient__peers=0.4, peers__ess=None, peers__gated=0.5, rollouts__wanted=4),
+        row("ada", 1, gradient__peers=0.2, peers__ess=0.9, peers__shortened=0.0, rollouts__wanted=4),
+        row("ada", 2, gradient__peers=0.4, peers__ess=None, peers__shortened=0.5, rollouts__wanted=4),
         row("bob", 1, gradient__peers=0.6, peers__ess=0.3, rollouts__wanted=4),
     ]
     found = summarised(rows, threshold=0.5)
     assert found["mean/gradient/peers"] == pytest.approx(0.4)
     assert found["mean/peers/ess"] == pytest.approx(0.6)
-    assert found["mean/peers/gated"] == pytest.approx(0.25)
+    assert found["mean/peers/shortened"] == pytest.approx(0.25)
     assert found["held_out/gain"] == NONE
     assert found["held_out/start"] == NONE
 

@@ -118,13 +118,13 @@ export class Swarm {
     const columns = [
       { title: "node", get: (node) => name(node.name) },
       { title: "refused", number: true, get: (node) => whole(node.refused) },
-      { title: "gated", number: true, get: (node) => percent(node.gated, 0) },
+      { title: "taken out", number: true, get: (node) => percent(node.shortened, 0) },
       { title: "steps skipped", number: true, get: (node) => whole(node.skipped) },
     ];
-    const quiet = !nodes.some((node) => node.refused || node.gated || node.skipped);
+    const quiet = !nodes.some((node) => node.refused || node.shortened || node.skipped);
     this.aside.hidden = quiet && !swarm;
     this.graph.element.classList.toggle("wide", quiet && !swarm);
-    const parts = quiet ? [] : [listing("Refusals by node", "Peers' rollouts refused so far; the share of peers' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
+    const parts = quiet ? [] : [listing("Refusals by node", "Peers' rollouts refused so far; the share of the text of peers' right answers that was taken out before they taught, lately; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
     if (swarm) {
       const times = new Map();
       for (const [reason, count] of [swarm.admission.refused, swarm.dropped].flatMap(Object.entries)) times.set(reason, (times.get(reason) ?? 0) + count);
