@@ -15,7 +15,7 @@ from rich.text import Text
 from shoal.config.display_name import harmless, isolated
 from shoal.errors import UserError
 from shoal.runs.folder import STATUS, read_warnings
-from shoal.runs.swarm_status import STALE, all_refused, read_status, reasons, size
+from shoal.runs.swarm_status import STALE, all_refused, read_status, reasons, shortened, size
 from shoal.untrusted import json_safe, printable
 
 HELP = """Shows the state of a node of `shoal join`: its peers, the traffic, and what was refused and why.
@@ -85,6 +85,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         "contribution": f"{share:.0%} of the last round's gradient is peers'"
         if (share := status.get("contribution")) is not None
         else "",
+        "taken out": f"of right answers: {short}" if (short := shortened(status.get("shortened", {}))) else "",
         "errors": f"{status['faults']} of this program itself; the first: {status.get('first_fault') or 'in its log'}"
         if status["faults"]
         else "",

@@ -52,7 +52,7 @@ class Record:
                 member.place.tell(rows[0], learned)
                 if results:
                     member.place.need(live_in_pool(node), node.J)
-                member.reporter.update(rows[0])
+                member.reporter.update(rows[0], learned)
         self.report(rows, results)
         self.watch.update(rows, round)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal.config.load import edited, read_config
 from shoal.config.policy import is_endpoint
@@ -24,7 +24,7 @@ from shoal.identity.lock import only_node
 from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.fetch import fetch_models
-from shoal.runs.build import Nodes, SwarmNode
+from shoal.runs.build import Nodes, SwarmNode, shortens
 from shoal.runs.choices import choose
 from shoal.runs.curves import draw_curves
 from shoal.runs.data import check_data
@@ -36,6 +36,10 @@ from shoal.runs.watcher import Watcher
 from shoal.untrusted import parse_toml
 
 Rows = Sequence[Mapping[str, Any]]
+STRANGERS: Final = (
+    "strangers      a peer's right answer keeps the words that it needs or that this node says too; takes some 3 % of "
+    "a round (among friends: --shorten off)"
+)
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ def execute(
             ranks.broadcast(identity.name)
         ranks.broadcast((checkpoint, config))
         watcher = stack.enter_context(watch(names, read_metrics(folder.path)))
+        if identity and shortens(config, joins=True):
+            choices.append(STRANGERS)
         for line in [*choices, f"window         shoal watch {shlex.quote(str(folder.path))}"]:
             watcher.say(line)
         for fault in faults:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -98,6 +98,8 @@ class Status(msgspec.Struct):
     dropped: dict[str, Count] = {}
     contribution: Number | None = None
     """Peers' share of the gradient in the last round."""
+    shortened: dict[str, Number] = {}
+    """Of makers whose right answers were shortened of late: the share that was taken out of each one's."""
     display_name: str = ""
     first_fault: str = ""
     warning: str = ""
@@ -132,6 +134,8 @@ def lines(status: Mapping[str, Any]) -> list[str]:
         f"in {received['messages']} ({size(received['bytes'])}), out {sent['messages']} ({size(sent['bytes'])}); "
         f"{status['admission']['admitted']} admitted" + (f", refused: {refused}" if refused else ""),
     ]
+    if short := shortened(status.get("shortened", {}), 3):
+        parts.append(f"taken out of right answers: {short}")
     return [*parts, status["note"]] if status["note"] else parts
 
 
@@ -146,6 +150,12 @@ def reasons(refused: Mapping[str, int], most: int = 100) -> str:
     return ", ".join(f"{reason} {count}" for reason, count in ordered[:most]) + (", …" if len(ordered) > most else "")
 
 
+def shortened(shares: Mapping[str, float], most: int = 20) -> str:
+    """Makers whose right answers were shortened by 1 % or more, with the share that went, the greatest first."""
+    ordered = sorted(((share, maker) for maker, share in shares.items() if share >= 0.01), reverse=True)
+    return ", ".join(f"{maker} {share:.0%}" for share, maker in ordered[:most]) + (", …" if len(ordered) > most else "")
+
+
 def size(count: float) -> str:
     """Bytes with a unit: 870 B, 9 KB."""
     for unit in ("B", "KB", "MB"):
@@ -156,6 +166,7 @@ def size(count: float) -> str:
 
 
 INTERVAL = 2.0  # seconds between two reports while a round takes long
+REMEMBERED = 64  # makers whose answers were learned from
 
 
 class StatusReporter:
@@ -168,6 +179,7 @@ class StatusReporter:
         self._folder = folder
         self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
         self._share: float | None = None
+        self._shortened: dict[str, float] = {}
         self._warned = ""
         self._attendance = Attendance(watcher.say)
         self._closed = threading.Event()
@@ -176,8 +188,13 @@ class StatusReporter:
         self._thread = threading.Thread(target=self._repeat, name="shoal-status", daemon=True)
         self._thread.start()
 
-    def update(self, row: Mapping[str, Any]) -> None:
-        """Takes the metrics of a round."""
+    def update(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Takes the metrics of a round, and the rows of what was learned from."""
+        for one in learned:
+            if one["shortened"] is not None:  # a mean of the last ten or so; who is honest again leaves soon
+                before = self._shortened.pop(one["maker"], one["shortened"])
+                self._shortened[one["maker"]] = 0.9 * before + 0.1 * one["shortened"]
+        self._shortened = dict([*self._shortened.items()][-REMEMBERED:])
         if row.get("rollouts/pool") is not None:
             self._pool |= {"rollouts": row["rollouts/pool"], "live": row["rollouts/live_pool"]}
         self._share = row.get("gradient/peers")
@@ -204,7 +221,8 @@ class StatusReporter:
             self._attendance.look(status["admission"]["peers"])
 
     def _status(self) -> dict[str, Any]:
-        return self._member.status() | {"pool": self._pool, "contribution": self._share, "ended": False}
+        own = {"pool": self._pool, "contribution": self._share, "shortened": self._shortened, "ended": False}
+        return self._member.status() | own
 
     def _write(self, status: Mapping[str, Any]) -> None:
         with contextlib.suppress(UserError):  # the run itself reports a full disk

@@ -108,10 +108,11 @@ export class Swarm {
       { title: "is", get: (peer) => ({ human: "a person", program: "a program" })[peer.kind] ?? "a model" },
       { title: "admitted", number: true, get: (peer) => whole(peer.admitted) },
       { title: "weight", number: true, get: (peer) => fixed(peer.weight) },
+      { title: "taken out", number: true, get: (peer) => percent(swarm.shortened[peer.name] ?? null, 0) },
       { title: "last seen", number: true, get: (peer) => span(Date.now() / 1000 - peer.last) + " ago" },
       { title: "refused", get: (peer) => (peer.muted > 0 ? `muted for ${span(peer.muted)}; ` : "") + counted(peer.refused) },
     ];
-    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first. What a peer is, it says itself.", columns, swarm.admission.peers) : nothing("Nobody has joined yet. On another machine:", `shoal join HOST:PORT --swarm ${swarm.swarm}`));
+    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first. What a peer is, it says itself. Taken out: the share of its right answers that they did not need and this node does not say, lately.", columns, swarm.admission.peers) : nothing("Nobody has joined yet. On another machine:", `shoal join HOST:PORT --swarm ${swarm.swarm}`));
   }
 
   showDefence({ nodes, swarm }) {
