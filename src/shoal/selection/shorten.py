@@ -1,25 +1,26 @@
 """What earns, teaches: a peer's right answer loses the words that are foreign here and that it does not need.
 
 A policy gradient reinforces every token of a right answer, so a right answer can carry any other text. A word is
-foreign if this node hardly says it, or if its maker says it five times as often as this node. Foreign words go, all at
-once or else by halves, wherever this node's own verifier gives the shorter answer the same reward. The node learns from
-what is left; a wrong answer stays as it is. All numbers count as one word here, and so do all words of the question:
-honest reasoning has new ones each time.
+foreign if this node hardly says it, or if its maker says it, or repeats it, five times as often as this node. Foreign
+words go, all at once or else by halves, wherever this node's own verifier gives the shorter answer the same reward. The
+node learns from what is left; a wrong answer stays as it is. All numbers count as one word here, and so do all words of
+the question: honest reasoning has new ones each time.
 
     shortener = Shortener()
     batch = shortener.shorten(batch, local, peers, scorer)      # each round, after the selection
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import msgspec
 
 from shoal.protocols import Changed
-from shoal.rollout import Answer, Completion, Scored, text_of
+from shoal.rollout import Answer, Completion, Scored
 
 WORD = re.compile(r" ?([\u2e80-\u9fff]|(?:(?![\u2e80-\u9fff])[^\W\d_])+|\d+|[^\w\s]|_|\s{2,}|[^\S \n])")
 """A word with the space before it: letters, a number, a sign, a Chinese or Japanese letter, unusual white space."""
@@ -63,11 +64,11 @@ class Trial:
     scored: Scored
     text: Completion
     reward: float
-    pending: list[list[str]]
-    """Words that may have to go, each list at once."""
+    pending: list[list[int]]
+    """Words that may have to go, by their numbers, each list at once."""
     places: list[int] = field(default_factory=list)
     """Where in its group it stands."""
-    gone: set[str] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)
     shorter: Completion | None = None
 
     def next(self) -> Completion | None:
@@ -137,16 +138,18 @@ class Shortener(msgspec.Struct):
         while len(self.makers) > MAKERS:
             del self.makers[next(iter(self.makers))]
 
-    def _foreign(self, scored: Scored, completion: Completion) -> list[str]:
-        """The foreign words of an answer, in order."""
+    def _foreign(self, scored: Scored, completion: Completion) -> list[int]:
+        """The numbers of the foreign words of an answer."""
         said, asked = self.makers.get(scored.rollout.node, Said()), words_of(scored.question.text)
+        text = [(word, kind_of(word, asked)) for word in words_in(completion)]
+        counts = Counter(kind for _, kind in text)
 
-        def is_foreign(word: str) -> bool:
-            kind = kind_of(word, asked)
-            habits = [key for key in {kind, word} if said.words.get(key, 0) >= SEEN]
+        def is_foreign(word: str, kind: str) -> bool:
+            habits = [key for key in (word, *repeated(kind, counts[kind])) if said.words.get(key, 0) >= SEEN]
             return self.own.share(kind) < FAMILIAR or any(self.own.share(k) < OWN * said.share(k) for k in habits)
 
-        return [word for word in dict.fromkeys(words_in(text_of(completion.answer))) if is_foreign(word)]
+        known = {pair: is_foreign(*pair) for pair in {*text}}
+        return [number for number, pair in enumerate(text) if known[pair]]
 
 
 def taught(scored: Scored, shorter: Mapping[int, Completion]) -> Scored:
@@ -164,12 +167,12 @@ def right(scored: Scored) -> list[int]:
     return [at for at, reward in enumerate(scored.rewards) if reward > expected + 1e-6]
 
 
-def words_in(text: str) -> Iterator[str]:
-    return (match[1][:LONGEST] for match in WORD.finditer(text))
+def words_in(completion: Completion) -> Iterator[str]:
+    return (match[1][:LONGEST] for part in completion.parts for match in WORD.finditer(part.text))
 
 
 def words_of(text: str) -> set[str]:
-    return {word.casefold() for word in words_in(text) if word[0].isalpha()}
+    return {word.casefold() for word in words_in(Completion.of(text)) if word[0].isalpha()}
 
 
 def kind_of(word: str, asked: set[str]) -> str:
@@ -178,17 +181,24 @@ def kind_of(word: str, asked: set[str]) -> str:
 
 
 def keys(scored: Scored, completion: Completion) -> Iterator[str]:
-    """What is counted of a completion: each word, and what it counts as."""
-    asked = words_of(scored.question.text)
-    for word in words_in(text_of(completion.answer)):
-        yield from (word, kind_of(word, asked))
+    """What is counted of a completion: each word, and what it counts as, once, twice, four times and so on."""
+    asked, words = words_of(scored.question.text), [*words_in(completion)]
+    yield from words
+    for kind, times in Counter(kind_of(word, asked) for word in words).items():
+        yield from repeated(kind, times)
 
 
-def without(completion: Completion, words: set[str]) -> Completion | None:
-    """The completion without `words`, as far as white space allows; None if nothing is left of a turn."""
+def repeated(kind: str, times: int) -> list[str]:
+    """A word that stands so many times in a text: itself, and two, four, eight, ... of it."""
+    return [kind, *(f"{1 << power} x {kind}" for power in range(1, times.bit_length()))]
+
+
+def without(completion: Completion, gone: set[int]) -> Completion | None:
+    """The completion without the words of these numbers; None if nothing is left of a turn."""
+    numbers = count()
 
     def left(match: re.Match[str]) -> str:
-        return match[0] if match[1][:LONGEST] not in words else " " if match[1].isspace() else ""
+        return match[0] if next(numbers) not in gone else " " if match[1].isspace() else ""
 
     parts = tuple(msgspec.structs.replace(p, text=WORD.sub(left, p.text).strip()) for p in completion.parts)
     whole = msgspec.structs.replace(completion, parts=parts, token_ids=None, logprobs=None, observations=())

@@ -90,6 +90,13 @@ def test_words_that_this_node_says_stay_unless_their_maker_says_them_far_more_of
     assert texts == [f"so {BARE}"] * 3 + [BARE] * 2
 
 
+def test_numbers_and_familiar_words_again_and_again_are_their_makers_habit() -> None:
+    for payload in ("34 71 90", "I think I think I think", "so so so so"):
+        assert shortened(f"{payload} {BARE}", WRONG, rounds=3)[0] == f"{payload} {BARE}"
+        assert shortened(f"{payload} {BARE}", WRONG, rounds=6)[0] == BARE
+    assert shortened(f"answer answer answer {BARE}", WRONG, rounds=6)[0] == BARE, "not where it is needed"
+
+
 def test_numbers_and_words_of_the_question_are_not_foreign_where_reasoning_has_them() -> None:
     """Honest reasoning names what was asked, and numbers that were never said before."""
     asked = msgspec.structs.replace(ASKED, prompt=(Message("user", "Zoltan has 17 quinces and eats 4. How many?"),))
