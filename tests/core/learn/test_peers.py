@@ -390,7 +390,7 @@ def test_two_ranks_do_what_one_does(iterations: int, own_logprobs: bool) -> None
     config = LearnerConfig(num_iterations=iterations)
 
     def learn(ranks: Ranks) -> Any:
-        learner = limit(GRPOLearner(clone(policy), config, PeersConfig(gate=1.0), 1e-2, ranks), budget=12)
+        learner = limit(GRPOLearner(clone(policy), config, PeersConfig(), 1e-2, ranks), budget=12)
         found = [learner.update(mixed(own_logprobs), seed) for seed in range(2)]
         return found, learner.own_nll, weights(learner.model)
 
