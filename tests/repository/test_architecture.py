@@ -17,7 +17,7 @@ PACKAGES = {
 }
 """What each package may import, besides itself."""
 LAYERS = [
-    {"child", "errors", "signals", "untrusted", "rollout", "protocols"},
+    {"child", "errors", "inside", "signals", "untrusted", "rollout", "protocols"},
     {"answers"},
     {"config"},
     {"identity"},

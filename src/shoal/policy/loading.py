@@ -30,6 +30,7 @@ from transformers import (
 
 from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError, in_brief, say_once
+from shoal.inside import check_inside
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.asking import asked_source, taken
 from shoal.policy.converted import converting, is_whole, keep
@@ -128,6 +129,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
     transformers.logging.disable_progress_bar()
     folder = Path(name).expanduser()
     if name not in EMBEDDED and is_adapters(folder):
+        check_inside(folder)
         base = load_base(folder, device)
         merged = merged_with_adapters(base.model, folder, base.name)
         check_finite(str(folder), merged)
@@ -238,9 +240,7 @@ def _check_index(file: Path) -> None:
     if not file.is_file():
         return
     names = {str(name) for name in json.loads(file.read_bytes())["weight_map"].values()}
-    for name in sorted(names):
-        if Path(name).name != name:
-            raise UserError(f"{file.name} names a file in another folder: {printable(name, 100)}")
+    check_inside(file.parent, sorted(names))
     if SINGLE not in names and (file.parent / SINGLE).is_file():
         raise UserError(f"it has its weights twice, in {SINGLE} and in the files of {file.name}: remove one of them")
 
@@ -332,6 +332,7 @@ def source_of(name: str) -> tuple[str, dict[str, Any]]:
         if not (path / "config.json").is_file():
             inside = next((f"; there is one in {below.parent}" for below in sorted(path.glob("*/config.json"))), "")
             raise UserError(f"folder '{name}' holds no model: it has no config.json{inside}")
+        check_inside(path)
         return str(path), dict(LOCAL)
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"'{name}' is no model: give a Hugging Face name, a model folder or a .gguf file")

@@ -214,7 +214,7 @@ def _slot(number: int) -> str:
 def _frame(text: str, count: int) -> ChatFrame:
     pieces: list[str | Slot] = []
     end = 0
-    for found in re.finditer(f"({PAD})?qzslot([0-9]+)qz({PAD})?", text):
+    for found in re.finditer(f"({PAD})?qzslot([0-9]{{1,4}})qz({PAD})?", text):
         if int(found[2]) < count:
             pieces += [text[end : found.start()], Slot(int(found[2]), bool(found[1]), bool(found[3]))]
             end = found.end()

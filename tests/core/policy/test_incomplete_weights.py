@@ -228,7 +228,7 @@ def below(folder: Path) -> None:
     ("edit", "said"),
     [
         (twice, "it has its weights twice, in model.safetensors and in the files of model.safetensors.index.json"),
-        (outside, "model.safetensors.index.json names a file in another folder: ../other/a.safetensors"),
+        (outside, "names ../other/a.safetensors, which is outside of it"),
         (not_a_number, "its weights model.norm.weight have values that are NaN or infinite"),
         (marker_without_weights, "its chat template writes <|user|>, which has no weights"),
         (below, "holds no model: it has no config.json; there is one in .*checkpoint-10"),

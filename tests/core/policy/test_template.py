@@ -66,6 +66,11 @@ def test_a_text_is_no_template_and_none_reads_it() -> None:
     assert text(source, "secret {{ 7 * 7 }} qzslot0qz {% raw %}") == "secret {{ 7 * 7 }} qzslot0qz {% raw %}"
 
 
+def test_digits_without_end_are_no_slot() -> None:
+    source = "{{ messages[0].content }}qzslot" + "1" * 5000 + "qz"
+    assert text(source, "a") == "aqzslot" + "1" * 5000 + "qz"
+
+
 def test_what_templates_use() -> None:
     assert text("{{ messages[0].content }}{{ strftime_now('%Y-%m-%d') }}", "a") == "a2025-01-01"
     assert text("{{ messages[0].content }}{{ {'é': '<'} | tojson }}", "a") == 'a{"é": "<"}'

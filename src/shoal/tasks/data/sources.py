@@ -6,7 +6,7 @@ list(train.rows())              # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ..
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -15,15 +15,18 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
+from shoal.inside import card_files, check_inside
 from shoal.tasks.data.files import BATCH, File, Numbered, ending_of, read_file, rows_of
 from shoal.tasks.data.spec import HASH, NONE, DataSpec
-from shoal.untrusted import printable
+from shoal.untrusted import parse_json, printable, read_regular
 
 OWN_SPLITS: Final = ("test", "validation")
 """Splits that are held out where nothing is said, the first that there is."""
 MOST_FILES: Final = 100_000
 """Of a folder."""
+MOST_STATE: Final = 1 << 20
+"""Bytes of the list of files that `save_to_disk` writes."""
 
 
 def sides_of(spec: DataSpec) -> tuple[File | None, File | None]:
@@ -78,8 +81,10 @@ def _chosen(splits: Mapping[str, File], spec: DataSpec) -> File:
 def _splits(spec: DataSpec) -> dict[str, File]:
     """The parts of a data set by the names of their splits; a file is one part without a name."""
     path = Path(spec.path)
-    if path.is_dir() and (found := _of_folder(path / spec.subset)):
-        return found
+    if path.is_dir():
+        check_inside(path)
+        if found := _of_folder(path / spec.subset):
+            return found
     if path.is_dir() or not (path.exists() or ending_of(path)):
         return _of_datasets(spec)
     found = read_file(path, spec.subset)
@@ -125,6 +130,8 @@ def _of_datasets(spec: DataSpec) -> dict[str, File]:
             f"{spec.path} is no file of data here; folders and names on the Hub need pip install 'shoal[data]'"
         ) from error
     path = Path(spec.path)
+    if path.is_dir():
+        check_inside(path, _named_files(path))
     try:
         if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
             found = datasets.load_from_disk(spec.path)
@@ -139,6 +146,18 @@ def _of_datasets(spec: DataSpec) -> dict[str, File]:
         str(name): File(partial(_of_split, split.with_format("arrow")), name=f"{spec.path} ({name})")
         for name, split in splits.items()
     }
+
+
+def _named_files(path: Path) -> Iterator[str]:
+    """The files that a folder's card, and the lists of `save_to_disk`, name: from that folder on."""
+    if (card := path / "README.md").is_file():
+        yield from card_files(card)
+    for file in path.rglob("state.json"):
+        try:
+            for entry in parse_json(read_regular(file, MOST_STATE))["_data_files"]:
+                yield str(file.parent.relative_to(path) / entry["filename"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{file} cannot be read: {in_brief(error)}") from error
 
 
 def _of_split(split: Any) -> Numbered:
