@@ -9,3 +9,4 @@ EXPORT = Command(
 DOCTOR = Command("shoal_extras.doctor.command", "show what this machine can do, and what a run would take")
 PROBE = Command("shoal_extras.probe.command", "find out how to ask a model, before you train it")
 RESCORE = Command("shoal_extras.rescore", "compute the rewards of what a run recorded again")
+EVAL = Command("shoal_extras.evaluation", "measure a model on held-out questions")

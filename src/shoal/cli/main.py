@@ -17,7 +17,6 @@ COMMANDS = {
     "demo": Command("shoal.cli.demo", "a pretrained model before and after three minutes of training"),
     "run": Command("shoal.cli.run", "train a swarm of models on this machine"),
     "join": Command("shoal.cli.join", "train one node in a swarm of many machines"),
-    "eval": Command("shoal.cli.eval", "measure a model on held-out questions"),
     "ask": Command("shoal.cli.ask", "ask models questions of your own, side by side"),
     "status": Command("shoal.cli.status", "show the state of a joined node"),
 }

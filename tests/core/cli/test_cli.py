@@ -461,7 +461,7 @@ def test_a_real_disk_that_fills_up_on_the_way(fakes: SimpleNamespace, here: Path
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, str]]:
     """`shoal eval` of a parrot that is right every other time; what was to be evaluated."""
-    monkeypatch.setattr("shoal.cli.eval.check_exists", lambda name: None)
+    monkeypatch.setattr("shoal_extras.evaluation.check_exists", lambda name: None)
     import shoal.runs.build
     import shoal.runs.models
     import shoal.tasks
