@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 import shoal.api
+from shoal.config.load import config_from_keywords
+from shoal.runs.data import data_lines
+from shoal.tasks import Tasks
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +37,7 @@ def test_there_is_a_test_for_each() -> None:
         "distillation.py",  # tests/core/learn/test_distillation.py
         "drawings.py",  # tests/extras/test_drawings.py
         "lookup.py",  # tests/extras/test_tools.py
+        "school_files.py",
         *(f"{name}.py" for name in OWN),
     }
 
@@ -46,6 +50,17 @@ def test_the_whole_algorithm_is_a_hundred_lines_and_runs(capsys: pytest.CaptureF
     module["main"]()
     lines = capsys.readouterr().out.splitlines()
     assert [line[:8] for line in lines[:2]] == ["round  1", "round  2"]
+
+
+def test_the_files_of_a_teacher_are_read(tmp_path: Path) -> None:
+    runpy.run_path(str(EXAMPLES / "school_files.py"))["main"](tmp_path / "school")
+    said = []
+    for name in ("conversions.xlsx", "shop.csv", "reading.json"):
+        config = config_from_keywords({"data": str(tmp_path / "school" / name)})
+        said += [line for line in data_lines(Tasks(config.tasks)) if not line.startswith(" ")]
+    assert "150 rows, scored by number" in said[0]
+    assert "read as cp1252, separated by ;, decimal comma, scored by number" in said[1]
+    assert "120 rows, scored by text" in said[2]
 
 
 def test_a_trainer_of_trl_trains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,6 @@ FROM_FILE = ("seed", "threads", "tasks", "policy")
 """What is taken from --config."""
 LENGTH = 256
 """The longest answer, in tokens, where nothing says otherwise."""
-
 LONGEST_LINE = 2**20
 """Bytes of standard input that are one question, at most."""
 ID = QuestionId("ask", "1", "", 0, 0)

@@ -26,6 +26,9 @@ Settings can also stand in a TOML file (--config FILE); flags go over the file."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_files(parser)
+    parser.add_argument(
+        "--ask", default="auto", metavar="WAY", help="auto: find out how data are best asked; plain, ..."
+    )
     add_run_arguments(parser)
     add_settings(parser, without=("network.", "evaluation.judges"))  # they are for `shoal join`
     add_own_code(parser)
@@ -45,7 +48,7 @@ def command(args: argparse.Namespace) -> int:
     config = resumed(args, given) if args.resume else config_of(args.config, given, args.allow_code)
     from shoal.cli.session import run_session
 
-    return run_session(config, args.out, args.resume, args.quiet)
+    return run_session(config, args.out, args.resume, args.quiet, ask=args.ask)
 
 
 def resumed(args: argparse.Namespace, given: dict[str, Any], network: bool = False) -> Config:

@@ -11,25 +11,32 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from shoal.cli.command import found_commands
 from shoal.config.settings import Config
 from shoal.display import make_display
 from shoal.display.lines import QuietDisplay
 from shoal.display.text import print_paragraph
-from shoal.parallel.ranks import joined
+from shoal.parallel.ranks import is_rank_zero, joined
+from shoal.runs.data import check_data, data_lines, has_data
 from shoal.runs.watcher import Watcher
 from shoal.signals import on_stop
+from shoal.tasks import Tasks
 
 HOPELESS: Final = 3
 """The exit code where nothing can be learned."""
 
 
 def run_session(
-    config: Config, out: Path | None = None, resume: Path | None = None, quiet: bool = False, joins: bool = False
+    config: Config,
+    out: Path | None = None,
+    resume: Path | None = None,
+    quiet: bool = False,
+    joins: bool = False,
+    ask: str = "",
 ) -> int:
     """`shoal run`, or `shoal join` if the node `joins` a swarm of many machines. `out`: the folder of a new run
-    (default: runs/DATE-TIME); `resume`: that of a run to go on with. Returns the exit code: 0, 3 if it ended since
-    nothing can be learned, or 130 if it was stopped before its last round. It ends so unless somebody says how many
-    rounds there are."""
+    (default: runs/DATE-TIME); `resume`: that of a run to go on with. `ask`: the way of asking data (`--ask`). Returns
+    the exit code: 0, 3 if it ended as nothing can be learned and no number of rounds was given, 130 if stopped."""
     from shoal.identity.keys import Identity, identity_path
     from shoal.policy.named import check_exists
     from shoal.runs.trackers import makers_of
@@ -50,13 +57,14 @@ def run_session(
                 return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
         ready(config, joins)  # here, Ctrl-C still stops at once
         console = Console(highlight=False)
+        if ask and not resume and ranks.size == 1 and (ask != "auto" or has_data(config)):
+            config = found_commands()["probe"].load("probe").prepare(config, ask, Console(quiet=quiet)).config
         identity = Identity.load_or_create(identity_path()) if joins else None
 
         def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Watcher:
-            watchers.append(
-                QuietDisplay(Console(stderr=True)) if quiet else make_display(console, config.rounds, names, rows)
-            )
-            return watchers[0]
+            shown = QuietDisplay(Console(stderr=True)) if quiet else make_display(console, config.rounds, names, rows)
+            watchers.append(shown)
+            return shown
 
         with _stoppable(watchers) as stop:
             outcome = execute(config, out, resume, identity, watch, stop, ranks, ends)
@@ -67,16 +75,9 @@ def run_session(
 def introduce(config: Config, quiet: bool) -> None:
     """Shows what data are taken for. It comes before torch is imported: what is wrong with a file is said at once.
     Raises `UserError`."""
-    from shoal.parallel.ranks import is_rank_zero
-    from shoal.runs.data import check_data, data_lines, has_data
-    from shoal.tasks import Tasks
-
     check_data(config, trains=True)
-    if quiet or not has_data(config) or not is_rank_zero():
-        return
-    console = Console(highlight=False)
-    for line in data_lines(Tasks(config.tasks)):
-        print_paragraph(console, Text(line), 4)
+    for line in data_lines(Tasks(config.tasks)) if has_data(config) and is_rank_zero() and not quiet else ():
+        print_paragraph(Console(highlight=False), Text(line), 4)
 
 
 @contextmanager

@@ -2,14 +2,15 @@
 
 import argparse
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, quantiles
+from statistics import fmean
+from typing import Any
 
 import tomli_w
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -18,58 +19,66 @@ from shoal.config.load import merged
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.display.text import print_next
 from shoal.errors import UserError
-from shoal_extras.probe.probe import Found, probe, recommend
+from shoal.tasks.data.spec import ENDING, preset_of
+from shoal_extras.probe.before import SECONDS, asked, prepare
+from shoal_extras.probe.probe import Found
+
+__all__ = ["HELP", "add_arguments", "command", "prepare"]
 
 HELP = """Asks a model the questions of each task in several ways, with and without worked examples. For each way it
 says how many answers are right, how many are in the form, and how many groups of G answers teach something. A group
 whose answers are all right or all wrong teaches nothing. It takes about two minutes and uses training questions alone.
+What it finds is kept, and `shoal run` with the same questions and model asks in the best way.
 
+  shoal probe questions.xlsx                      smollm2, asked questions of your own
+  shoal probe questions.xlsx --model models/small.gguf
   shoal probe guppy
   shoal probe models/small.gguf --suite paper --write my.toml
   shoal run --config my.toml"""
-LONGEST = 48
-"""Tokens of an answer, unless the user says otherwise: what is learned here starts with short answers."""
-LEGEND = """right: share of right answers. in form: answers that have an answer in this form. cut: answers that ran into
+LEGEND = """right: share of right answers. form: answers that have an answer in this form. cut: answers that ran into
 the longest length. live: groups of answers to one question that teach something. *: recommended."""
 FROM_FILE = ("seed", "threads", "tasks", "policy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a name on the Hub, folder, GGUF file, endpoint or guppy")
+    words = "data sets; before them a model: a name on the Hub, folder, GGUF file, endpoint or guppy"
+    parser.add_argument("files", nargs="*", metavar="FILE", help=words)
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and settings from a TOML file")
     add_allow_code(parser)
     add_data(parser)
-    parser.add_argument("--seconds", type=float, default=90.0, metavar="N", help="how long to ask (default: 90)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="how long to ask (default: 90)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write what is recommended as a configuration")
-    decoding = ["num_generations", "max_completion_length", "temperature", "top_p", "device", "dtype", "engine"]
-    add_settings(parser, ["seed", "threads", "tasks.suite", "tasks.only", *(f"policy.{name}" for name in decoding)])
+    names = ["model", "num_generations", "max_completion_length", "temperature", "top_p", "device", "dtype", "engine"]
+    add_settings(parser, ["seed", "threads", "tasks.suite", "tasks.only", *(f"policy.{name}" for name in names)])
 
 
 def command(args: argparse.Namespace) -> int:
     """`shoal probe`."""
     from shoal.runs.data import check_data
 
-    given = merged(given_settings(args), {"policy": {"model": [args.model]}})
-    config = config_of(args.config, given, args.allow_code, FROM_FILE)
+    config = config_of(args.config, _given(args), args.allow_code, FROM_FILE)
     if not 0 < args.seconds < math.inf:
         raise UserError("--seconds must be above 0")
     if config.policy.num_generations < 2:
         raise UserError("a group needs two answers or more: --num-generations 8")
     if args.write and args.write.exists():
         raise UserError(f"{args.write} exists: choose another name, or remove it")
-    if config.policy.max_completion_length == "auto":
-        config.policy.max_completion_length = LONGEST
     check_data(config, trains=True)
     console = Console(highlight=False)
-    found = _asked(config, args, console)
-    best = recommend(found)
-    console.print(_table(found, best, args.model))
+    model = config.policy.model[0]
+    found = asked(config, model, console, args.seconds)
+    console.print(_table(found.ways, found.best, model))
     console.print(LEGEND.replace("\n", " "))
+    best = found.best
+    if found.known:
+        console.print("as found before; questions, model and settings are the same")
     if not best:
-        raise UserError(_advice(found))
+        raise UserError(_advice(found.ways))
     if args.write:
-        _write(args.write, config, best)
-    if left_out := [label for label in found if label not in best]:
+        from shoal_extras.probe.finding import asked_so
+
+        _write(args.write, asked_so(config, found), best)
+    if left_out := [label for label in found.ways if label not in best]:
         console.print(f"nothing to learn from in: {', '.join(left_out)}", markup=False, soft_wrap=True)
     if args.write:
         words = ["shoal", "run", "--config", str(args.write), *(["--allow-code"] if config.code else [])]
@@ -80,30 +89,29 @@ def command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(config: Config, args: argparse.Namespace, console: Console) -> dict[str, list[Found]]:
-    from shoal.runs.models import build_policy  # torch, only now
-
-    with console.status(Text(f"loading {args.model}")):
-        policy = build_policy(config, args.model)
-    with Progress(console=console, transient=True) as progress:
-        line = progress.add_task("asking; Ctrl-C ends it with what is known", total=args.seconds)
-
-        def on_progress(questions: int, spent: float) -> None:
-            progress.update(line, completed=spent, description=f"asked {_questions(questions)}")
-
-        return probe(policy, config.tasks, config.policy.num_generations, args.seconds, config.seed, on_progress)
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given. The first word is a model unless it is a data set or a flag names the model."""
+    first = args.files[0] if args.files else ""
+    if not first or is_data(first) or "policy.model" in args:
+        return given_settings(args)
+    args.files = args.files[1:]
+    return merged(given_settings(args), {"policy": {"model": [first]}})
 
 
-def _questions(count: int) -> str:
-    return f"{count} question{'s' * (count != 1)} of each task in each way"
+def is_data(word: str) -> bool:
+    """Whether a word without a flag is a data set, and not a model."""
+    path = word.partition(",")[0]
+    folder = Path(path).is_dir() and not Path(path, "config.json").exists()
+    return folder or bool(preset_of(path)) or re.search(ENDING, path) is not None
 
 
 def _table(found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], model: str) -> Table:
     first = next(iter(found.values()))[0]
-    title = f"{model}: {_questions(len(first.right))}, {first.G} answers to each"
+    count = max(len(one.right) for ways in found.values() for one in ways)
+    title = f"{model}: up to {count} question{'s' * (count != 1)} in each way, {first.G} answers to each"
     table = Table(title=Text(title, "table.title"), box=None)
     table.add_column("task, and how it is asked", no_wrap=True)
-    for name in ("right", "95 %", "in form", "tokens", "cut", "live"):
+    for name in ("asked", "right", "95 %", "form", "tokens", "cut", "live"):
         table.add_column(name, justify="right", no_wrap=True)
     for label, ways in found.items():
         table.add_row(Text(label, style="bold"))
@@ -111,6 +119,7 @@ def _table(found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], mode
             right, chosen = one.pass_at_1, best.get(label) is one
             table.add_row(
                 f"{'*' if chosen else ' '} {one.way.name}",
+                str(len(one.right)),
                 f"{right.value:.2f}",
                 f"{right.low:.2f}-{right.high:.2f}",
                 f"{one.in_form_share:.2f}",
@@ -138,10 +147,6 @@ def _advice(found: Mapping[str, Sequence[Found]]) -> str:
 
 def _write(file: Path, config: Config, best: Mapping[str, Found]) -> None:
     """A configuration with the tasks that can teach something, each asked in its best way."""
-    lengths = sorted(length for one in best.values() for length in one.lengths)
-    if len(lengths) > 1:  # as long as nearly all of these answers need
-        needed = 8 * (int(quantiles(lengths, n=20)[-1]) // 8 + 1)
-        config.policy.max_completion_length = min(int(config.policy.max_completion_length), needed)
     decoding = {"model", "num_generations", "max_completion_length", "temperature", "top_p"}
     settings = config.model_dump(include={"policy": decoding})
     sources = [one.spec.model_dump(exclude_defaults=True) for one in best.values()]

@@ -3,14 +3,15 @@
     found = probe(policy, config.tasks, G=8, seconds=60, seed=0)
     best = recommend(found)                       # {"chain_sum": Found(...)}: of each task the best way to ask it
 
-Each task is asked in each of `WAYS`, with training questions alone: what is chosen here is not reported on them. The
-figure that counts is the share of live groups. A group whose answers are all right or all wrong teaches nothing.
+Each task is asked in each of `WAYS`, with training questions alone: held-out ones are never asked here. The figure that
+counts is the share of live groups. A group whose answers are all right or all wrong teaches nothing.
 """
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from shoal.config.answer_form import extract
 from shoal.config.tasks import TasksConfig, TaskSpec
@@ -26,9 +27,12 @@ from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import right_answer
 
-TAGGED = "Give the final answer between <answer> and </answer>."
-MOST_QUESTIONS = 32
+TAGGED: Final = "Give the final answer between <answer> and </answer>."
+SHORT: Final = "Reply with the answer alone."
+MOST_QUESTIONS: Final = 32
 """Of each task, in each way."""
+ENOUGH: Final = 16
+"""Questions after which it ends where no answer is right in any way."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,16 @@ class Way:
     """A way of asking and answering."""
 
     name: str
+    says: str
+    """The same for people."""
     answer: str
     examples: int = 0
     system_prompt: str = ""
+
+    @property
+    def chat(self) -> tuple[int, str]:
+        """What is the same where the model reads the same."""
+        return self.examples, self.system_prompt
 
     def of(self, spec: TaskSpec) -> TaskSpec:
         """`spec`, asked in this way."""
@@ -46,14 +57,21 @@ class Way:
         return spec.model_copy(update=update)
 
 
-WAYS = (
-    Way("question", "whole"),
-    Way("question, last number", "last_number"),
-    Way("question, tags", "tag", system_prompt=TAGGED),
-    Way("3 examples", "whole", examples=3),
-    Way("3 examples, last number", "last_number", examples=3),
-    Way("3 examples, tags", "tag", examples=3),
+WAYS: Final = (
+    Way("plain", "the question alone", "whole"),
+    Way("last-number", "the question alone, and the last number counts", "last_number"),
+    Way("short", f"with {SHORT!r} before it", "whole", system_prompt=SHORT),
+    Way("tags", "with a request for tags", "tag", system_prompt=TAGGED),
+    Way("examples", "with 3 worked examples", "whole", examples=3),
+    Way("examples-last-number", "with 3 worked examples, and the last number counts", "last_number", examples=3),
+    Way("examples-tags", "with 3 worked examples in tags", "tag", examples=3),
 )
+GIVEN: Final = "as given"
+
+
+def given_way(spec: TaskSpec) -> Way:
+    """The way that `spec` has itself."""
+    return Way(GIVEN, "as the settings say", spec.answer, spec.examples, spec.system_prompt)
 
 
 @dataclass
@@ -96,6 +114,11 @@ class Found:
         return sum(self.live) / max(1, len(self.live))
 
     @property
+    def live_interval(self) -> tuple[float, float]:
+        """Wilson's interval of that share."""
+        return wilson(self.live_share, max(1, len(self.live)))
+
+    @property
     def in_form_share(self) -> float:
         return self.in_form / max(1, self.G * len(self.right))
 
@@ -111,34 +134,74 @@ def probe(
     seconds: float,
     seed: int,
     on_progress: Callable[[int, float], None] = lambda questions, spent: None,
+    keeps: bool = True,
+    as_given: bool = False,
 ) -> dict[str, list[Found]]:
-    """For each task what was found in each way that it can be asked in: at least one question, and more while there are
-    `seconds` left, or until Ctrl-C. `on_progress` hears how many questions each has had, and how long it took. Raises
-    `UserError` for tasks that cannot be made."""
-    config = tasks.model_copy(update={"examples": "task", "answer": "task"})
+    """For each task what was found in each way that it can be asked in: at least one way, and more questions while
+    there are `seconds` left and it is open which way is best. A way without a right answer is given up where another
+    has several. Ctrl-C ends it with what is known if it `keeps` that. `on_progress` hears how many questions the best
+    ways have had, and how long it took. `as_given`: in the tasks' own ways alone. Raises `UserError` for tasks that
+    cannot be made."""
     asked = [(spec, create_task(spec)) for spec in specs_of(tasks)]
     found: dict[str, list[Found]] = {}
-    config.sources = []  # one set of tasks has them all: in another form it is another task
+    made: list[tuple[Tasks, Found]] = []
     for label, (spec, task) in zip(labels([task.name for _, task in asked]), asked, strict=True):
-        ways = ways_for(task)
-        config.sources += [way.of(spec) for way in ways]
-        found[label] = [Found(way.of(spec), way, G) for way in ways]
-    entries = [one for ways in found.values() for one in ways]
-    made = Tasks(config)
-    begun = time.monotonic()
-    with Verifier(config) as verifier, suppress(KeyboardInterrupt):
+        found[label] = [Found(way.of(spec), way, G) for way in ([given_way(spec)] if as_given else ways_for(task))]
+        made += [(Tasks(_only(tasks, [one.spec])), one) for one in found[label]]
+    forms = {str((one.spec.name, one.spec.parameters, one.spec.form)): one.spec for _, one in made}
+    whole, begun = Tasks(tasks), time.monotonic()
+    with Verifier(_only(tasks, list(forms.values()))) as verifier, suppress(*[KeyboardInterrupt] * keeps):
         for number in range(1, MOST_QUESTIONS + 1):
+            seed_now = seed_of("probe", seed, number - 1)
             now: list[tuple[Question, Found]] = []
-            for label, one in zip(made.labels, entries, strict=True):
+            for one_task, one in made:
                 with suppress(QuestionFailed):
-                    now.append((made.first(label, seed_of("probe", seed, number - 1, one.spec.name)), one))
-            if now:
-                _ask(policy, verifier, now, seed_of("probe", seed, number - 1))
+                    question = one_task.first(one_task.labels[0], seed_of(str(seed_now), one.spec.name))
+                    if not whole.is_held_out(question):  # another data set's split may hold it out
+                        now.append((question, one))
+            parts = list(_by_chat(now)) if number == 1 else [now] if now else []
+            for part in parts:  # one by one at first, which shows how long it takes
+                _ask(policy, verifier, part, seed_now)
+                if number == 1 and time.monotonic() - begun > seconds:
+                    break
+            done = [one for ways in found.values() for one in lost(ways)]
+            made = [(tasks, one) for tasks, one in made if one not in done]
             spent = time.monotonic() - begun
             on_progress(number, spent)
-            if spent * (number + 1) / number > seconds:
+            if spent * (number + 1) / number > seconds or all(map(_settled, found.values())):
                 break
-    return found
+    return {label: [one for one in ways if one.right] or ways[:1] for label, ways in found.items()}
+
+
+def _only(tasks: TasksConfig, specs: list[TaskSpec]) -> TasksConfig:
+    """Settings with these tasks alone, each in its own form."""
+    return tasks.model_copy(update={"examples": "task", "answer": "task", "sources": specs})
+
+
+def _settled(ways: Sequence[Found]) -> bool:
+    """Whether more questions to a task would hardly change what is found."""
+    best = max(ways, key=worth)
+    if len(best.right) >= ENOUGH and not any(map(sum, (one.right for one in ways))):
+        return True
+    others = [one for one in ways if one.way.chat != best.way.chat and one.right]
+    return len(best.right) >= 4 and all(best.live_interval[0] > one.live_interval[1] for one in others)
+
+
+def lost(ways: Sequence[Found]) -> list[Found]:
+    """The ways of a task that are not asked any more: without a right answer, where another has several, or where most
+    answers ran into the longest length and others do not."""
+    several = max(sum(map(bool, one.right)) for one in ways) > 1
+    short = any(one.right and one.cut_share < 0.5 for one in ways)
+    none = (one for one in ways if len(one.right) > 1 and not any(one.right))
+    return [one for one in none if several or (short and one.cut_share > 0.5)]
+
+
+def _by_chat(asked: Sequence[tuple[Question, Found]]) -> Iterator[list[tuple[Question, Found]]]:
+    """The same, in groups of one chat."""
+    groups: dict[Hashable, list[tuple[Question, Found]]] = {}
+    for question, one in asked:
+        groups.setdefault(_chat(question), []).append((question, one))
+    yield from groups.values()
 
 
 def ways_for(task: Task) -> list[Way]:
@@ -165,8 +228,13 @@ def _some(task: Task) -> Iterator[Question]:
 def recommend(found: Mapping[str, Sequence[Found]]) -> dict[str, Found]:
     """The best way of each task that can teach something: that with most live groups; of equal ones, with most right
     answers, then the plainest. A task that nothing can be learned from has none."""
-    best = {label: max(ways, key=lambda way: (way.live_share, way.pass_at_1.value)) for label, ways in found.items()}
+    best = {label: max(ways, key=worth) for label, ways in found.items()}
     return {label: one for label, one in best.items() if one.live_share}
+
+
+def worth(one: Found) -> tuple[float, float, bool]:
+    """What ways are compared by: where nothing is right, most answers shall come to their end."""
+    return one.live_share, one.pass_at_1.value, one.cut_share < 0.5
 
 
 def _ask(policy: Policy, verifier: Verifier, asked: Sequence[tuple[Question, Found]], seed: int) -> None:

@@ -147,7 +147,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What `shoal run` was to start with: (config, out, resume, quiet) each time."""
     calls: list[tuple[Any, ...]] = []
 
-    def session(config: Config, out: Path | None, resume: Path | None, quiet: bool, joins: bool = False) -> int:
+    def session(
+        config: Config, out: Path | None, resume: Path | None, quiet: bool, joins: bool = False, ask: str = ""
+    ) -> int:
         calls.append((config, out, resume, quiet))
         return 0
 

@@ -18,7 +18,7 @@ def test_what_is_recommended_is_a_configuration_that_runs(tmp_path: Path, capsys
     file = tmp_path / "my.toml"
     assert main([*SHORT, "--write", str(file)]) == 0
     out = capsys.readouterr().out
-    assert "question, last number" in out
+    assert "last-number" in out
     assert f"shoal run --config {file}" in " ".join(out.split())
     written = tomllib.loads(file.read_text())
     assert written["policy"]["model"] == ["guppy"]

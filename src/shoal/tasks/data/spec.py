@@ -26,6 +26,9 @@ from shoal.errors import UserError, nearest
 from shoal.tasks.data.scores import GROUP
 from shoal.untrusted import printable
 
+ENDING: Final = (
+    r"(?i)\.(csv|tsv|txt|xls[xmb]?|ods|jsonl?|ndjson|parquet|arrow|feather)(\.(gz|zst))?$"  # of a file's name
+)
 HASH: Final = "hash"
 NONE: Final = "none"
 PRESETS: Final[dict[str, dict[str, str]]] = tomllib.loads(
@@ -108,10 +111,7 @@ def label(spec: DataSpec) -> str:
     """The name of a data set. Raises `UserError` for one that cannot be shown in a figure."""
     if not spec.name:
         last = Path(spec.path).name
-        stem = re.sub(
-            r"(?i)(\.(csv|tsv|txt|xls[xmb]?|ods|jsonl?|ndjson|parquet|arrow|feather))(\.(gz|zst))?$", "", last
-        )
-        return re.sub(r"[^\w.-]+", "-", stem, flags=re.ASCII)[:64].strip("-.") or "data"
+        return re.sub(r"[^\w.-]+", "-", re.sub(ENDING, "", last), flags=re.ASCII)[:64].strip("-.") or "data"
     if not re.fullmatch(r"[\w.-]{1,64}", spec.name, re.ASCII):
         raise UserError(f"the data set's name {spec.name!r} may have letters, digits, '_', '.' and '-', at most 64")
     return spec.name

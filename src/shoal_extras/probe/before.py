@@ -1,0 +1,188 @@
+"""What `shoal run` does before it trains on data: it finds out how to ask the model and how many rounds it can do.
+
+prepared = prepare(config, "auto", console)
+prepared.config                 # for the run
+prepared.ways["quiz"]           # what each way of asking gave
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.text import Text
+
+from shoal.config.policy import is_small
+from shoal.config.settings import Config
+from shoal.config.tasks import DATA
+from shoal.display.text import print_paragraph
+from shoal.errors import UserError, nearest
+from shoal.runs.data import has_data
+from shoal.tasks import Tasks
+from shoal.untrusted import printable
+from shoal_extras.probe.probe import WAYS, Found, Way
+
+if TYPE_CHECKING:
+    from shoal_extras.probe.finding import Finding, Speed
+
+SECONDS: Final = 90.0
+"""For asking. With loading the model and a trial of the training it stays within two minutes."""
+WANTED: Final = 15 * 60.0
+"""Seconds that a run takes by default, at most about."""
+FEWEST: Final = 20
+"""Rounds, however slow the machine is."""
+LABEL: Final = 15
+"""Columns before what is said, as in the lines of what a run chooses."""
+
+
+@dataclass(frozen=True)
+class WayCount:
+    """What the answers to training questions of one task were like, asked in one way."""
+
+    way: str
+    """Its name, as `--ask` takes it."""
+    right: int
+    answers: int
+    live: int
+    """Questions whose answers differ in reward: what can be learned from."""
+    questions: int
+    cut: int
+    """Answers that ran into the longest length."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run's settings with the way of asking, and what was found."""
+
+    config: Config
+    ways: Mapping[str, Sequence[WayCount]] = field(default_factory=dict)
+    """Of each task by its label; empty where nothing was asked."""
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    """The way that each task is asked in. A task that no way teaches anything has none."""
+
+
+def prepare(config: Config, ask: str, console: Console) -> Prepared:
+    """`config` with the way of asking and the number of rounds, as far as the user leaves these open. `ask`: auto, or
+    the name of a way. Ctrl-C raises `KeyboardInterrupt`; nothing is kept then. Raises `UserError`."""
+    way = way_of(ask)
+    if way and not has_data(config):
+        raise UserError(f"--ask {ask} is for data of your own: shoal run FILE")
+    given = is_form_given(config)
+    if way and given:
+        raise UserError(
+            f"--ask {ask} says how to ask, and so do other settings: leave it out, or --examples and --answer"
+        )
+    model = next(iter(config.local_models), "")
+    config = config.model_copy(deep=True)
+    if way:
+        config.tasks.sources = [way.of(spec) if spec.name == DATA else spec for spec in config.tasks.sources]
+    counts = "rounds" not in config.model_fields_set
+    finds = finds_out(config, ask)
+    if not model or is_small(model) or not has_data(config) or not (counts or finds):
+        return Prepared(config)
+
+    def say(name: str, text: str) -> None:
+        print_paragraph(console, Text(f"{name:{LABEL}}{text}", "dim"), LABEL)
+
+    if finds:
+        say("asking", f"how {model} is best asked: at most 2 min, once for these questions (--ask plain leaves it out)")
+    if counts:
+        say("time", "about a quarter of an hour in all, by what this machine does in a trial (--rounds N)")
+    found = asked(config, model, console, SECONDS if finds else 0.0, keeps=False, as_given=not finds)
+    if finds:
+        from shoal_extras.probe.finding import asked_so
+
+        config = asked_so(config, found)
+        for label, ways in found.ways.items():
+            say("asked" if len(found.ways) == 1 else label, said(ways, found.best.get(label), found.known))
+    if counts and found.speed:
+        config.rounds, line = forecast(config, found.speed)
+        say("time", line)
+    if not finds:
+        return Prepared(config)
+    counted = {label: [_count(one) for one in ways] for label, ways in found.ways.items()}
+    return Prepared(config, counted, {label: one.way.name for label, one in found.best.items()})
+
+
+def way_of(ask: str) -> Way | None:
+    """The way of this name; None for `auto`. Raises `UserError`."""
+    known = {way.name: way for way in WAYS}
+    if ask != "auto" and ask not in known:
+        raise UserError(f"--ask {ask}: there is no such way of asking; {nearest(ask, ['auto', *known])}")
+    return known.get(ask)
+
+
+def is_form_given(config: Config) -> bool:
+    """Whether the settings say how to ask."""
+    own = {"examples", "answer", "system_prompt"}
+    named = any(own & spec.model_fields_set for spec in config.tasks.sources)
+    return named or bool(own & config.tasks.model_fields_set)
+
+
+def finds_out(config: Config, ask: str) -> bool:
+    """Whether it is open how to ask, and right answers would tell."""
+    verified = not config.rewards or any(spec.kind == "verifier" for spec in config.rewards)
+    groups = config.policy.num_generations > 1
+    return ask == "auto" and has_data(config) and not is_form_given(config) and verified and groups
+
+
+def asked(
+    config: Config, model: str, console: Console, seconds: float, keeps: bool = True, as_given: bool = False
+) -> Finding:
+    """How `model` is best asked, with the progress shown on `console`. See `finding.find`."""
+    from shoal_extras.probe.finding import find  # torch, only now
+
+    with Progress(console=console, transient=True) as progress:
+        line = progress.add_task(f"loading {escape(printable(model))}", total=seconds or None)
+        rest = "Ctrl-C ends it with what is known" if keeps else "Ctrl-C ends it"
+
+        def on_progress(questions: int, spent: float) -> None:
+            counted = f"{questions} question{'s' * (questions != 1)}"
+            progress.update(line, completed=spent, description=f"asked {counted} in each way; {rest}")
+
+        return find(config, model, seconds, on_progress, keeps, as_given)
+
+
+def said(ways: Sequence[Found], best: Found | None, known: bool) -> str:
+    """A line on what was found for one task."""
+    before = ", as found before" if known else ""
+    if not best:
+        right = sum(sum(one.right) for one in ways)
+        return f"in {len(ways)} ways, and no group of answers teaches anything ({right} are right){before}"
+    plain = next((one for one in ways if one.way.name == "plain" and one is not best), None)
+    beside = f"; plain: {_share(plain)}" if plain else ""
+    return f"{best.way.says} (--ask {best.way.name}): {_share(best)} answers right{beside}{before}"
+
+
+def _share(one: Found) -> str:
+    return f"{sum(one.right)} of {one.G * len(one.right)}"
+
+
+def _count(one: Found) -> WayCount:
+    answers, questions = one.G * len(one.right), len(one.right)
+    return WayCount(one.way.name, sum(one.right), answers, sum(one.live), questions, one.truncated)
+
+
+def forecast(config: Config, speed: Speed) -> tuple[int, str]:
+    """The rounds that there is time for, at most those of the settings, and a line on the time that they take."""
+    from shoal.runs.choices import choose
+
+    chosen, _ = choose(config)
+    nodes = chosen.round.nodes  # they share the cores
+    held_out = Tasks(chosen.tasks).held_out(int(chosen.evaluation.questions), chosen.seed)
+    measuring = nodes * speed.each * int(chosen.evaluation.samples) * sum(map(len, held_out.values()))
+    every = chosen.evaluation.every or chosen.rounds
+    round = nodes * (speed.answer + speed.update)
+    left = WANTED - SECONDS - speed.load * (nodes + 1) - measuring
+    rounds = max(FEWEST, min(chosen.rounds, int(left / (round + measuring / every))))
+    rounds -= rounds % 10 if rounds < chosen.rounds else 0
+    measured = 1 + -(-rounds // every)
+    total = speed.load * nodes + rounds * round + measured * measuring
+    return rounds, (
+        f"about {max(1, total / 60):.0f} min from here: {rounds} rounds of {round:.0f} s, and {measured} times "
+        f"{measuring:.0f} s to measure (--rounds N)"
+    )
