@@ -554,7 +554,8 @@ def test_ask_takes_the_form_of_the_first_task_of_the_file(
         raise UserError("enough")
 
     monkeypatch.setattr("shoal.cli.ask.form_of", only_form)
-    assert "enough" in complaint("ask guppy 2 --config one.toml".split(), capsys)
+    assert main("ask guppy 2 --config one.toml".split()) == 2
+    assert capsys.readouterr().err == "loading guppy\nshoal: enough\n"
     assert forms[0].id.task == "gcd"
     assert len(forms[0].examples) == 4  # two questions with their answers
 
