@@ -7,7 +7,7 @@ A terminal gets lines that fit. A file or a pipe gets each text as one line. Com
 that they can be copied: print those with `soft_wrap=True`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -37,7 +37,7 @@ def paragraph(console: Console, text: Text, width: int, indent: int = 2, most: i
     indent = min(indent, width // 3)
     [first, *more] = text.wrap(console, width, no_wrap=False) or [Text()]
     start = len(first) + len(text.plain[len(first) :]) - len(text.plain[len(first) :].lstrip())
-    rest = text[start:].wrap(console, width - indent, no_wrap=False) if more else []
+    rest: Iterable[Text] = text[start:].wrap(console, width - indent, no_wrap=False) if more else []
     lines = [first, *(Text(" " * indent) + line for line in rest)]
     if len(lines) > most:
         lines[most - 1].append(" " * width)  # so that it ends with an ellipsis

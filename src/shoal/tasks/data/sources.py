@@ -123,15 +123,15 @@ def _joined(paths: Sequence[Path]) -> File:
 def _of_datasets(spec: DataSpec) -> dict[str, File]:
     """The splits of a folder or of a data set on the Hub, as Hugging Face's library reads them. It runs no code of
     theirs."""
+    path = Path(spec.path)
+    if path.is_dir():
+        check_inside(path, _named_files(path))
     try:
         import datasets
     except ImportError as error:
         raise UserError(
             f"{spec.path} is no file of data here; folders and names on the Hub need pip install 'shoal[data]'"
         ) from error
-    path = Path(spec.path)
-    if path.is_dir():
-        check_inside(path, _named_files(path))
     try:
         if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
             found = datasets.load_from_disk(spec.path)
