@@ -24,7 +24,7 @@ from shoal.errors import UserError, nearest
 from shoal.runs.data import has_data
 from shoal.tasks import Tasks
 from shoal.untrusted import printable
-from shoal_extras.probe.probe import WAYS, Found, Way
+from shoal_extras.probe.probe import WAYS, Found, Way, worth
 
 if TYPE_CHECKING:
     from shoal_extras.probe.finding import Finding, Speed
@@ -151,8 +151,12 @@ def said(ways: Sequence[Found], best: Found | None, known: bool) -> str:
     """A line on what was found for one task."""
     before = ", as found before" if known else ""
     if not best:
-        right = sum(sum(one.right) for one in ways)
-        return f"in {len(ways)} ways, and no group of answers teaches anything ({right} are right){before}"
+        taken = max(ways, key=worth)
+        right, every = (sum(counts) for counts in zip(*((sum(w.right), w.G * len(w.right)) for w in ways), strict=True))
+        return (
+            f"in {len(ways)} ways, {right} of {every} answers are right, and no question has right and wrong ones; "
+            f"taken: {taken.way.says} (--ask {taken.way.name}){before}"
+        )
     plain = next((one for one in ways if one.way.name == "plain" and one is not best), None)
     beside = f"; plain: {_share(plain)}" if plain else ""
     return f"{best.way.says} (--ask {best.way.name}): {_share(best)} answers right{beside}{before}"

@@ -173,3 +173,15 @@ def test_a_word_is_data_or_a_model(tmp_path: Path) -> None:
     assert all(map(is_data, data))
     models = ["smollm2", "HuggingFaceTB/SmolLM2-135M", "a/model.gguf", "http://localhost:8080/v1"]
     assert not any(map(is_data, [*models, str(tmp_path / "model")]))
+
+
+def test_where_nothing_is_right_it_says_so_and_which_way_is_taken(quiz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Model, "said", lambda self, question: ["none"])
+    console = Console(record=True, width=300)
+    prepared = before.prepare(settings(quiz), "auto", console)
+    assert prepared.chosen == {}
+    assert all(one.right == 0 < one.answers for one in prepared.ways["quiz"])
+    said = " ".join(console.export_text().split())
+    assert (
+        "answers are right, and no question has right and wrong ones; taken: the question alone (--ask plain)" in said
+    )
