@@ -16,13 +16,10 @@ from shoal.admission.bounded import Recent
 from shoal.identity.keys import name_of
 from shoal.wire.signed import AHEAD
 
-LAST: Final = 8
-"""Messages of each peer of which the latest time counts: some are under way for a while."""
+LAST: Final = 8  # messages of each peer of which the latest time counts: some are under way for a while
 PEERS: Final = 256
-HEARD: Final = 300.0
-"""Seconds for which a message counts."""
-FOUND: Final = 60.0
-"""Seconds in which a peer that was just found may send what it made before."""
+HEARD: Final = 300.0  # seconds for which a message counts
+FOUND: Final = 60.0  # seconds in which a peer that was just found may send what it made before
 NAMED: Final = 3
 
 

@@ -24,10 +24,8 @@ BEHIND = 64  # rounds before the first one heard of a key that may still come
 LEAP = 64  # rounds that a key may advance in each second: more would let it choose its questions
 AT_ONCE = 1024  # rounds that it may be ahead of that: the last rollouts of a node that shares few come in one instant
 LASTING = ("latest", "last", "admitted", "periods", "period", "refused", "offences", "mutes", "muted_until")
-MOST_DIFFERING: Final = 64
-"""Peers that are remembered."""
-SHOWN: Final = 12
-"""Characters of a version."""
+MOST_DIFFERING: Final = 64  # peers that are remembered
+SHOWN: Final = 12  # characters of a version
 
 
 class SeenRounds:

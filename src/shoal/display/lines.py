@@ -13,10 +13,8 @@ from shoal.runs.watcher import Watcher
 
 PAUSE, LONG_PAUSE = 5.0, 60.0
 """The shortest and the longest pause between two lines, in seconds. Panels are `LONG_PAUSE` apart, after the first."""
-REMEMBERED = 1000
-"""Lines that are not printed again."""
-SHARE = 20
-"""The pause is the time so far divided by this, within those two bounds."""
+REMEMBERED = 1000  # lines that are not printed again
+SHARE = 20  # the pause is the time so far divided by this, within those two bounds
 
 
 class PlainDisplay(Watcher):

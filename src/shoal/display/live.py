@@ -19,16 +19,11 @@ from shoal.display.figures import Progress, Row, cells, is_number, legend
 from shoal.display.text import clip, paragraph, plain, print_paragraph, print_warning
 from shoal.runs.watcher import Watcher
 
-FEW = 4
-"""Nodes that have room before the legend and the example have."""
-WIDTH = 78
-"""Columns that the table needs."""
-NOTE_LINES = 2
-"""Of a note, and of each line on the swarm."""
-LABEL = 15
-"""Columns of the names before what a run has chosen (`runs.choices`)."""
-HELD = 4.0
-"""Seconds for which an example stays, at least: rounds may be faster than one can read."""
+FEW = 4  # nodes that have room before the legend and the example have
+WIDTH = 78  # columns that the table needs
+NOTE_LINES = 2  # of a note, and of each line on the swarm
+LABEL = 15  # columns of the names before what a run has chosen (`runs.choices`)
+HELD = 4.0  # seconds for which an example stays, at least: rounds may be faster than one can read
 
 
 class LiveDisplay(Watcher):
@@ -115,8 +110,7 @@ class LiveDisplay(Watcher):
 COLUMNS = {"reward": 6, "held-out": 11, "live": 4, "used": 4, "contribution": 12, "pool": 4, "tok/s": 5}
 """Behind the nodes' names, and the least width of each, so that columns stay where they are."""
 GAP = 2
-NAME = 24
-"""Columns of a node's name, at most."""
+NAME = 24  # columns of a node's name, at most
 
 
 class NodeTable:

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from shoal.untrusted import printable
 
-LONGEST = 10_000
-"""Characters of a text that are looked at."""
+LONGEST = 10_000  # characters of a text that are looked at
 
 
 def plain(text: str, style: str = "") -> Text:

@@ -20,10 +20,8 @@ from shoal.tasks.draw import QuestionFailed
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.task import right_answer
 
-COUNTED = 500
-"""Questions of each task among which the commonest right answer is looked for."""
-OTHERS = 3
-"""Other questions that each answer is scored against, at most."""
+COUNTED = 500  # questions of each task among which the commonest right answer is looked for
+OTHERS = 3  # other questions that each answer is scored against, at most
 Shares = dict[str, float | None]
 """By task; None where it is not known."""
 

@@ -74,8 +74,7 @@ class Secret:
         return hashlib.blake2b(data, digest_size=32, key=self.root, person=b"shoal " + purpose).digest()
 
 
-OPEN = Secret()
-"""The secret of a swarm that anybody may join."""
+OPEN = Secret()  # the secret of a swarm that anybody may join
 
 
 def read_secret(path: Path, swarm: str) -> Secret:

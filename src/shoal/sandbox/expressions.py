@@ -14,20 +14,14 @@ from typing import Any
 
 import sympy
 
-MAX_TEXT = 50_000
-"""Characters: a 100 x 100 matrix as a list of lists has 30 000."""
+MAX_TEXT = 50_000  # characters: a 100 x 100 matrix as a list of lists has 30 000
 MAX_BITS = 4096
 """Of an integer or a fraction, before and after each operation. bitwise_arithmetic needs 800 for its own questions."""
-MAX_WORK = 100_000
-"""Bits of all operands and results of an expression together: many cheap steps are not cheap."""
-MAX_EXPONENT = 100
-"""sympy would expand (x + 1)**999."""
-MAX_NODES = 150
-"""Numbers, names, operations and calls of a symbolic expression. Right answers have 60 at most."""
-MAX_CALLS = 12
-"""Functions among them. Right answers have 4 at most."""
-MAX_ROOT_BITS = 64
-"""Of a number within a root or a function: sympy looks for its factors."""
+MAX_WORK = 100_000  # bits of all operands and results of an expression together: many cheap steps are not cheap
+MAX_EXPONENT = 100  # sympy would expand (x + 1)**999
+MAX_NODES = 150  # numbers, names, operations and calls of a symbolic expression. Right answers have 60 at most.
+MAX_CALLS = 12  # functions among them. Right answers have 4 at most.
+MAX_ROOT_BITS = 64  # of a number within a root or a function: sympy looks for its factors
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -49,8 +43,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 _SYMBOLIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     kind: _BINARY[kind] for kind in (ast.Add, ast.Sub, ast.Mult, ast.Div)
 }
-_POINTS = sympy.Float("0.7390851332"), sympy.Float("1.6180339887")
-"""Where no identity holds by chance."""
+_POINTS = sympy.Float("0.7390851332"), sympy.Float("1.6180339887")  # where no identity holds by chance
 _CONSTANTS = {"pi": sympy.pi, "E": sympy.E, "I": sympy.I}
 _FUNCTIONS = {
     name: getattr(sympy, name)

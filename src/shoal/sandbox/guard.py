@@ -13,8 +13,7 @@ from typing import Any
 
 from shoal.child import limit
 
-MEMORY = 2 * 2**30
-"""Bytes of address space that scoring may use beyond what the worker has when it is ready."""
+MEMORY = 2 * 2**30  # bytes of address space that scoring may use beyond what the worker has when it is ready
 
 _REFUSED_PREFIXES = (
     *("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.startfile", "os.system", "os.kill", "subprocess."),

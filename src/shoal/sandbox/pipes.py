@@ -207,5 +207,4 @@ def _end(child: int) -> None:
         os.waitpid(child, 0)
 
 
-_PR_SET_PDEATHSIG = 1
-"""Of prctl(2): the signal that a process gets when its parent ends."""
+_PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that a process gets when its parent ends

@@ -33,12 +33,9 @@ from shoal.child import start as start_child
 from shoal.errors import UserError
 from shoal.sandbox.pipes import Order, Ready, send
 
-STARTS: Final = 3
-"""Times in a row that a process is started before its user gets an error."""
-POLL: Final = 0.005
-"""Seconds at least between two looks at the processor time of a process."""
-COMMAND: Final = command("shoal.sandbox.worker")
-"""Starts what scores answers to tasks."""
+STARTS: Final = 3  # times in a row that a process is started before its user gets an error
+POLL: Final = 0.005  # seconds at least between two looks at the processor time of a process
+COMMAND: Final = command("shoal.sandbox.worker")  # starts what scores answers to tasks
 
 
 class GuardedProcess:
@@ -160,8 +157,7 @@ def _clock(pid: int) -> float:
         return 0.0
 
 
-START_TIMEOUT = 120.0
-"""Seconds for a source to import and make its tasks."""
+START_TIMEOUT = 120.0  # seconds for a source to import and make its tasks
 
 
 class Source:

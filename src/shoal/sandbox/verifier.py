@@ -27,23 +27,18 @@ from shoal.sandbox.pipes import Job, Made, Result, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.tasks.task import Trouble
 
-MAX_TEXT = 100_000
-"""Characters of a completion; a longer one scores 0 unread."""
-QUESTION_TIMEOUT = 60.0
-"""Seconds of processor time for making a question again. No answer is blamed for it."""
-ALMOST = math.nextafter(1.0, 0.0)
-"""The most that a text without a verdict gets."""
+MAX_TEXT = 100_000  # characters of a completion; a longer one scores 0 unread
+QUESTION_TIMEOUT = 60.0  # seconds of processor time for making a question again. No answer is blamed for it.
+ALMOST = math.nextafter(1.0, 0.0)  # the most that a text without a verdict gets
 TROUBLES = ("timeout", "crash", "refused", "unknown", "slow question")
 """Failures that are worth a warning: it may be the scorer's fault."""
-SLACK = 1e-6
-"""By which a score may miss [0, 1] unnoticed: rounding."""
+SLACK = 1e-6  # by which a score may miss [0, 1] unnoticed: rounding
 BEYOND = {
     True: "they are learned from as they are; in pass@1 and for others 1 or more is right, and less is not",
     False: "1 or more is right, and all else gets 0; --partial-credit true learns from them as they are",
 }
 """What becomes of such scores, by `partial_credit`."""
-CACHED = 65_536
-"""Scores that are remembered: several nodes of one process score the same shared rollouts."""
+CACHED = 65_536  # scores that are remembered: several nodes of one process score the same shared rollouts
 
 
 class Verifier(AbstractContextManager["Verifier"]):

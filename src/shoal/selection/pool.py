@@ -8,10 +8,8 @@ import msgspec
 
 from shoal.rollout import Scored
 
-SIZE = 256
-"""Rollouts that a pool holds."""
-MAX_AGE = 4
-"""Rounds after which an unused rollout is dropped."""
+SIZE = 256  # rollouts that a pool holds
+MAX_AGE = 4  # rounds after which an unused rollout is dropped
 
 
 class Pool:

@@ -10,10 +10,8 @@ import msgspec
 
 from shoal.rollout import Scored
 
-MEMORY = 10
-"""A success rate is the plain mean of this many own rollouts, and then a moving mean that forgets as fast."""
-LEAST = 0.05
-"""A single completion whose reward is within this of the baseline teaches nothing."""
+MEMORY = 10  # A success rate is the plain mean of this many own rollouts, and then a moving mean that forgets as fast
+LEAST = 0.05  # A single completion whose reward is within this of the baseline teaches nothing
 
 
 class OwnSuccess(msgspec.Struct):

@@ -19,13 +19,11 @@ import msgspec
 from shoal.protocols import UpdateResult
 from shoal.rollout import Scored
 
-FADE = 0.98
-"""What each update leaves of the shares of earlier ones."""
+FADE = 0.98  # what each update leaves of the shares of earlier ones
 FORGOTTEN = 0.05
 """A sum of shares below this is forgotten. The sums of all makers stay below 1 / (1 - FADE), so there are never more
 than a thousand."""
-SEVERAL = 4
-"""Makers among whom one may be ahead."""
+SEVERAL = 4  # makers among whom one may be ahead
 
 
 class Turns(msgspec.Struct):

@@ -12,8 +12,7 @@ KNOWN: Final = {
     "folder": "shoal.transports.folder:FolderTransport",
     "memory": "shoal.transports.memory:MemoryTransport",
 }
-GROUP: Final = "shoal.transports"
-"""Of entry points: those of installed packages."""
+GROUP: Final = "shoal.transports"  # of entry points: those of installed packages
 
 
 def create_transport(network: NetworkConfig, context: TransportContext) -> Transport:

@@ -29,20 +29,15 @@ from shoal.config.sections import NetworkConfig
 from shoal.errors import UserError
 from shoal.transports.base import Channel, Presence, Transport, TransportContext
 
-EVERY: Final = 1.0
-"""Seconds between two passes."""
+EVERY: Final = 1.0  # seconds between two passes
 KEPT: Final = 64, 900.0
 """Own messages of a channel that stay in the folder, and for how many seconds: nobody admits older ones."""
 PEERS: Final = 256
 """Folders of others that one pass looks into, by chance if there are more; and twice as many are remembered."""
-LISTED: Final = 1024
-"""Names of a folder that are looked at."""
-FILES: Final = 32
-"""Files of one node that a pass reads: its newest."""
-MAX_PASS: Final = 32 << 20
-"""Bytes that a pass reads."""
-HERE: Final = 900.0
-"""Seconds after its last message for which a node counts as there."""
+LISTED: Final = 1024  # names of a folder that are looked at
+FILES: Final = 32  # files of one node that a pass reads: its newest
+MAX_PASS: Final = 32 << 20  # bytes that a pass reads
+HERE: Final = 900.0  # seconds after its last message for which a node counts as there
 _FOLDER: Final = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | os.O_RDONLY
 _FILE: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | os.O_RDONLY
 

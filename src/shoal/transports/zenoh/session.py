@@ -39,8 +39,7 @@ BATCHES = 16  # batches of 64 KiB that may wait on a link for each priority: the
 PATIENCE = 500_000  # microseconds that a node's sending thread waits for a congested link before it drops a message
 ANY_ADDRESS = "tcp/0.0.0.0:0"  # any free port of all addresses, where others come by multicast, which is of IPv4
 
-TLS_FILES = ("ca.pem", "certificate.pem", "key.pem")
-"""What a folder with certificates has of these."""
+TLS_FILES = ("ca.pem", "certificate.pem", "key.pem")  # what a folder with certificates has of these
 _ENDPOINT = re.compile(r"(?:(tcp|tls)/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 
