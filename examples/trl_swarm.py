@@ -1,8 +1,8 @@
 """A stock GRPOTrainer of TRL in a swarm: it trains on its own answers and on those of other nodes.
 
-    pip install 'shoal[trl]'
-    shoal relay                                     # on one machine
-    shoal join --connect 127.0.0.1:7447 --swarm lagoon --suite pond    # any other nodes
+    pip install -c constraints.txt -e '.[trl,host]'    # in a clone of shoal
+    shoal relay                                        # on one machine
+    shoal join 127.0.0.1:7447 --swarm lagoon --suite pond    # any other nodes
     python examples/trl_swarm.py 127.0.0.1:7447
 
 Without an address it looks for nodes on the local network; alone it trains on its own answers. Two of them on one
@@ -41,9 +41,12 @@ def main(connect: list[str]) -> list[dict[str, Any]]:
     with TRLNode(connect=connect, swarm="lagoon", suite="pond", peers=4) as node:
         trainer = GRPOTrainer(GUPPY, args=args, **node.hooks)
         trainer.train()
+        trainer.save_model()
+        print(f"the model: shoal ask {args.output_dir} 'Calculate 7 + 8.'")
     rows = [row for row in trainer.state.log_history if "reward/local" in row]
-    for row in rows:
-        peers = f"{row['rollouts/sampled']:.0f} groups of others, mean reward {row.get('reward/peers', 0):.2f}"
+    for row in rows[9::10]:
+        peers = f"{row['rollouts/sampled']:.0f} groups of others"
+        peers += f", mean reward {row['reward/peers']:.2f}" if row.get("reward/peers") is not None else ""
         print(f"step {row['step']:3}  own mean reward {row['reward/local']:.3f}  {peers}")
     return rows
 

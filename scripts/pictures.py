@@ -45,7 +45,7 @@ SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "phone-rollouts": ("view=rollouts&reward=1", PHONE),
 }
 """The address of each picture, and the screen."""
-ASKED = "What is the greatest common divisor of 12 and 18?"
+ASKED = "Calculate 17 + 25."
 READY = {"ask": "textarea", "learned": ".pair", "rollouts": ".rollouts > li"}
 """What has to be there first; elsewhere a chart."""
 

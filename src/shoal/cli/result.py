@@ -54,6 +54,8 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
         how = f"{', ' if outcome.hopeless else '; '}{on}:\n  shoal {command} --resume {run}{allow_code}"
         if not goes_on:
             how = ", without a checkpoint: it cannot go on"
+        if model and not quiet:
+            say(f"ask it   shoal ask {run}{allow_code} 'Your question'")
         say(f"stopped after round {outcome.round}{limit}{how}")
     elif not quiet:
         steps = {}

@@ -15,15 +15,11 @@ from shoal.display.text import clip, print_paragraph
 from shoal.rollout import Completion
 from shoal.untrusted import printable
 
-<<<<<<< HEAD
 if TYPE_CHECKING:
     from shoal.runs.transcripts import Pair  # pyarrow
 
 MOST = 20_000
 """Characters of an answer that are shown."""
-=======
-MOST = 20_000  # characters of an answer that are shown
->>>>>>> dfb1a65d (Constants say what they are in one line)
 
 
 def print_answers(console: Console, answers: Mapping[str, Sequence[Completion]]) -> None:
@@ -44,10 +40,12 @@ def print_answers(console: Console, answers: Mapping[str, Sequence[Completion]])
                 mark = " " * len(mark)
 
 
-QUESTION, ANSWER = 300, 160  # characters that are shown
+QUESTION, ANSWER = 300, 160
+"""Characters that are shown."""
 ASKED, LEAST = 150, 40
 """Columns of a question among several, and of an answer to it where a terminal is narrow. Others fit the line."""
-BESIDE = 19  # columns before an answer
+BESIDE = 19
+"""Columns before an answer."""
 TURNS = [(False, True), (True, False), (False, False), (True, True)]
 """Whether a question was right before and after, in the order in which they are shown."""
 

@@ -64,7 +64,8 @@ class FolderTransport(Transport):
         if os.open not in os.supports_dir_fd:
             raise UserError("the transport folder is for Linux and macOS")
         if len(network.connect) != 1 or not Path(network.connect[0]).is_dir():
-            raise UserError('the transport folder takes one folder that is there: network.connect = ["/mnt/shared"]')
+            given = ", ".join(network.connect) or "none"
+            raise UserError(f"the transport folder takes one folder that is there, and was given {given}")
 
     def wait_open(self, timeout: float) -> bool:
         if not self._root.is_dir():

@@ -59,7 +59,11 @@ class Asker:
             link = self._child[1]
             link.send_bytes(msgspec.json.encode([os.fspath(folder.resolve()), text]))
             yield b""
-            while line := await _received(link, until):
+            while True:
+                with anyio.fail_after(until - anyio.current_time()):
+                    await anyio.wait_readable(link.fileno())
+                if not (line := link.recv_bytes(LINE)):
+                    break
                 yield line + b"\n"
             ended = True
         except (OSError, EOFError):
@@ -77,13 +81,6 @@ class Asker:
             process.kill()
             process.wait()
         self._child = None
-
-
-async def _received(link: Connection, until: float) -> bytes:
-    """The next message. Raises `OSError` where it does not come in time, or is too long, and `EOFError`."""
-    with anyio.fail_after(until - anyio.current_time()):
-        await anyio.wait_readable(link.fileno())
-    return link.recv_bytes(LINE)
 
 
 def main() -> None:

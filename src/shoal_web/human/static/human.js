@@ -1,6 +1,6 @@
 // The page shows what the API says. All text enters it as text, never as markup.
 
-import { escaped, h, name, percent as exactly, pictures } from "./dom.js";
+import { escaped, h, name, percent as exactly, pictures, span } from "./dom.js";
 
 const PAUSE = 2000; // ms between two requests for the state
 const $ = (id) => document.getElementById(id);
@@ -64,13 +64,8 @@ const key = (entry) => `${entry.round}/${entry.slot}`;
 const right = (reward) => reward >= 0.999;
 
 function ago(time) {
-  const seconds = Math.max(0, Date.now() / 1000 - time);
-  if (seconds < 45) return "just now";
-  for (const [size, most, unit] of [[60, 60, "min"], [3600, 24, "h"], [86400, Infinity, "d"]]) {
-    const count = Math.max(1, Math.round(seconds / size));
-    if (count < most) return `${count} ${unit} ago`;
-  }
-  return "";
+  const seconds = Date.now() / 1000 - time;
+  return seconds < 45 ? "just now" : `${span(seconds)} ago`;
 }
 
 // Answering.

@@ -48,24 +48,16 @@ export function term(text, part = "measuring") {
   return h("a", { class: "term", href: GLOSSARY + part, target: "_blank", rel: "noopener noreferrer" }, text);
 }
 
-/** A table: `columns` are {title, number, get(row) -> text or element}. The first is the row's header. */
-export function table(caption, columns, rows) {
-  const cell = (column, row, at) =>
-    h(at === 0 ? "th" : "td", { scope: at === 0 ? "row" : null, class: column.number ? "number" : null, "data-label": column.title }, column.get(row) ?? "–");
-  return h("table", {},
-    h("caption", { class: "hidden" }, caption),
-    h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column, at) => cell(column, row, at))))));
-}
-
-/** A part that scrolls by itself, reached by the keyboard too. */
-export function scroll(label, child) {
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, child);
-}
-
-/** A note on what is to be seen, and the table. */
+/** A note on what is to be seen, and a table that scrolls by itself, reached by the keyboard too: `columns` are {title, number,
+ * get(row) -> text or element}; the first is the row's header. */
 export function listing(label, note, columns, rows) {
-  return [note && h("p", { class: "note" }, note), scroll(label, table(label, columns, rows))].filter(Boolean);
+  const kind = (column) => (column.number ? "number" : null);
+  const cell = (column, row, at) => h(at ? "td" : "th", { scope: at ? null : "row", class: kind(column), "data-label": column.title }, column.get(row) ?? "–");
+  const table = h("table", {},
+    h("caption", { class: "hidden" }, label),
+    h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: kind(column) }, column.title)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column, at) => cell(column, row, at))))));
+  return [note && h("p", { class: "note" }, note), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table)].filter(Boolean);
 }
 
 export function select(label, options, value, change) {

@@ -1,6 +1,5 @@
 // The page: which run, which view, and when to ask again.
 
-import { addressOf, readAddress } from "./address.js";
 import { cut, fill, h, escaped, isFolder } from "../dom.js";
 import { figures } from "./figures.js";
 import { ask, listen, PAUSE, Refused } from "./net.js";
@@ -19,6 +18,10 @@ window.trustedTypes?.createPolicy("default", { createHTML: (text) => (text === "
 
 const COMPARED = 8; // runs side by side
 
+// What the page shows stands in its address, so that a view can be sent: #view=rollouts&run=ab12&task=gcd&reward=1
+const OWN = ["view", "run", "with"];
+const LONGEST = 300; // characters of a value in the address
+
 const $ = (id) => document.getElementById(id);
 const views = {
   judge: new Judge($("judge"), () => refresh()),
@@ -34,14 +37,18 @@ let link = ["connecting", ""], going = false;
 let busy = false, again = false, last = 0;
 
 function readHash() {
-  const given = readAddress();
-  state.view = given.view in views ? given.view : "progress";
-  state.kept[state.view] = given.kept;
+  const all = [...new URLSearchParams(location.hash.slice(1))].map(([key, value]) => [key, value.slice(0, LONGEST)]);
+  const given = Object.fromEntries(all);
+  state.view = Object.hasOwn(views, given.view ?? "") ? given.view : "progress";
+  state.kept[state.view] = Object.fromEntries(all.filter(([key, value]) => !OWN.includes(key) && value)); // what the view itself wrote there
   if (state.runs.some((run) => run.id === given.run)) state.run = given.run;
-  state.beside = given.beside.filter((id) => state.runs.some((run) => run.id === id && isFolder(run))).slice(0, COMPARED - 1);
+  state.beside = (given.with ?? "").split(",").filter((id) => state.runs.some((run) => run.id === id && isFolder(run))).slice(0, COMPARED - 1);
 }
 
-const address = (view) => addressOf({ view, run: state.run, beside: state.beside, kept: state.kept[view] });
+function address(view) {
+  const more = Object.entries(state.kept[view] ?? {}).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return "#" + new URLSearchParams([["view", view], ["run", state.run ?? ""], ...(state.beside.length ? [["with", state.beside.join(",")]] : []), ...more]);
+}
 
 /** A view writes into the address what it shows. */
 function keep(view, change) {
@@ -69,6 +76,7 @@ function arrange() {
 
 function show() {
   arrange();
+  document.querySelector("nav a[aria-current]").scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
   const run = state.runs.find((each) => each.id === state.run);
   document.title = (run ? cut(run.title, 40) + " – " : "") + "shoal";
   $("run").value = state.run ?? "";

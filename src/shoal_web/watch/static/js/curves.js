@@ -54,15 +54,16 @@ export function drawCurves(chart, series, { share = false, what = "value", empty
     xAxis: axis({ type: "value", ...(minutes && { axisLabel: { color: variable("--dim"), hideOverlap: true, formatter: "{value} min" } }), min: ({ min, max }) => (min < max / 4 ? 0 : Math.floor(min)), max: ({ max }) => Math.ceil(max), minInterval: minutes ? 0 : 1, splitNumber: small ? 4 : 8, splitLine: { show: false }, axisPointer: { label: { formatter: ({ value }) => (minutes ? "minute " + value.toFixed(1) : "round " + Math.round(value)) } } }),
     yAxis: axis({ type: "value", scale: !share, axisLabel: { color: variable("--dim"), formatter: (value) => (share ? Number((100 * value).toFixed(1)) + " %" : format(value)) } }),
     dataZoom: [{ type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: "shift", preventDefaultMouseMove: false }],
-    series: [...drawn, ...series.map((each, index) => merged({
-      type: "line", name: names[index], data: each.points.map(([x, y]) => [x, y]), showSymbol: each.points.length < 25, symbolSize: 5,
-      lineStyle: { width: series.length < 4 ? 2.5 : 1.6, type: DASHES[Math.floor(index / 8) % 3] },
-      color: colour(index), emphasis: { focus: "series" },
-    }, lookOf(each.look, basesBefore(series, index))))],
+    series: [...drawn, ...series.map((each, index) => {
+      const { lineStyle, ...look } = lookOf(each.look, basesBefore(series, index));
+      return {
+        type: "line", name: names[index], data: each.points.map(([x, y]) => [x, y]), showSymbol: each.points.length < 25, symbolSize: 5,
+        color: colour(index), emphasis: { focus: "series" }, ...look,
+        lineStyle: { width: series.length < 4 ? 2.5 : 1.6, type: DASHES[Math.floor(index / 8) % 3], ...lineStyle },
+      };
+    })],
   }), text, columns, shown, series.some((each) => each.points.length) ? "" : empty);
 }
-
-const merged = (plain, look) => ({ ...plain, ...look, lineStyle: { ...plain.lineStyle, ...look.lineStyle } });
 
 /** The lines of a tooltip: the bold and the dashed curves first, then the highest of the others. */
 function told(found, series, names, format, minutes) {

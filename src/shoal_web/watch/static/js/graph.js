@@ -93,7 +93,7 @@ function alone({ kind, nodes, swarm }) {
 function around(index, count, small) {
   const angle = (2 * Math.PI * (index + 0.5)) / count - Math.PI / 2;
   const [x, y] = [Math.cos(angle), Math.sin(angle)];
-  const above = small || Math.abs(x) < 0.3;
+  const above = small || count < 5 || Math.abs(x) < 0.3; // few names need no room at the sides
   return { x: 100 * x, y: 100 * y, label: { position: above ? (y < 0 ? "top" : "bottom") : x < 0 ? "left" : "right" } };
 }
 

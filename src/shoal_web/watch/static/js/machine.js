@@ -1,6 +1,6 @@
 // The machines: tokens per second, and where the time goes.
 
-import { axis, Chart, colour, distinct, legend, tooltip } from "./charts.js";
+import { axis, Chart, colour, distinct, legend, tooltip, variable } from "./charts.js";
 import { drawCurves } from "./curves.js";
 import { board, fill, fixed, h, listing, name, nothing, percent, span, whole } from "../dom.js";
 import { ask } from "./net.js";
@@ -12,7 +12,7 @@ const PHASES = ["generate", "score", "learn"];
 export class Details {
   constructor(section) {
     const rooms = [h("div"), h("div")];
-    fill(section, rooms);
+    fill(section, h("div", { class: "stack" }, rooms));
     this.parts = [new Machine(rooms[0]), new Settings(rooms[1])];
   }
 
@@ -54,9 +54,9 @@ class Machine {
     this.spent.draw((small) => ({
       legend: legend(PHASES),
       tooltip: tooltip({ trigger: "axis", valueFormatter: (value) => fixed(value) + " s" }),
-      grid: { left: 8, right: 20, top: 34, bottom: 8, containLabel: true },
+      grid: { left: 20, right: 20, top: 34, bottom: 8, containLabel: true },
       xAxis: axis({ type: "value", splitNumber: small ? 3 : 6 }),
-      yAxis: axis({ type: "category", data: names, inverse: true, axisTick: { show: false } }),
+      yAxis: axis({ type: "category", data: names, inverse: true, axisTick: { show: false }, axisLabel: { color: variable("--dim"), width: small ? 110 : 170, overflow: "truncate" } }),
       series: PHASES.map((phase, at) => ({ type: "bar", stack: "all", name: phase, barMaxWidth: 24, color: colour(at), data: shown.map((node) => node.seconds[phase]) })),
     }), text, [columns[0], ...columns.slice(2, 5)], shown, shown.length ? "" : "no round yet");
     const series = curves.flatMap((curve, at) => curve.series.map((each) => ({ ...each, name: PHASES[at] })));
