@@ -62,7 +62,6 @@ def running_mean(mean: float | None, value: float | None) -> float | None:
 class CompletionFigures:
     """What an update found of a peer's completion."""
 
-    node: str
     advantage: float
     weight: float
     """Mean over its tokens."""
@@ -132,7 +131,7 @@ class PeerWeights:
             where = slice(s.offset, s.offset + len(s.token_ids))
             if s.from_peer:
                 weights[s.offset] = weights_L[where].mean().item()
-                found.append(CompletionFigures(s.node, s.advantage, weights[s.offset], nll_L[where].mean().item()))
+                found.append(CompletionFigures(s.advantage, weights[s.offset], nll_L[where].mean().item()))
             else:
                 own_tokens, own_nll = own_tokens + len(s.token_ids), own_nll + nll_L[where].sum().item()
         metrics = peer_metrics(found, self.own_nll)

@@ -118,7 +118,7 @@ class ByHand:
         return torch.cat(losses).mean()
 
 
-PAPER: dict[str, Any] = {"weight": "none", "gate": 0.0, "baseline_shift": 0.0, "limit": 0.0}
+PAPER: dict[str, Any] = {"weight": "none", "baseline_shift": 0.0, "limit": 0.0}
 """Others' rollouts count as own ones."""
 
 

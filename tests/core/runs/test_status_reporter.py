@@ -110,3 +110,20 @@ def test_who_comes_is_said_at_once_and_once(tmp_path: Path) -> None:
         for round in (1, 2):
             reporter.update({"round": round, "node": "calm-otter-1a2b"})
     assert said == ["swift-otter (Ada) came"]
+
+
+def test_makers_whose_answers_were_shortened_are_named_and_forgotten_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row: dict[str, Any] = {"round": 1, "node": "calm-otter-1a2b"}
+
+    def learned(*shares: tuple[str, float | None]) -> list[dict[str, Any]]:
+        return [{"maker": maker, "shortened": share} for maker, share in shares]
+
+    with closing(StatusReporter(Watcher(), Member(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
+        reporter.update(row, learned(("calm-otter-1a2b", None), ("sly-eel-3c4d", 0.62), ("fair-cod-5e6f", 0.0)))
+        assert main(["status", str(tmp_path)]) == 0
+        assert "taken out  of right answers: sly-eel-3c4d 62%" in capsys.readouterr().out
+        reporter.update(row, 50 * learned(("sly-eel-3c4d", 0.0)))
+        assert main(["status", str(tmp_path)]) == 0
+        assert "taken out" not in capsys.readouterr().out

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fakes import Exact, Sayings, question, rollout
+from fakes import Exact, Parrot, Sayings, make_node, question, rollout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.config.settings import Config
 from shoal.rewards.scorer import Scorer
-from shoal.rollout import Completion, Message, Part, Question, Scored
+from shoal.rollout import Completion, Message, Part, Question, QuestionId, Scored
 from shoal.runs.build import shortens
+from shoal.runs.metrics import learned_rows, round_metrics
 from shoal.selection.shorten import MAKERS, TRIES, WORD, Shortener
+from shoal.transports.memory import MemorySwarm
 
 OWN = ("so <answer>3</answer>", "I think <answer>12</answer>", "<answer>7</answer>", "The answer is <answer>9</answer>")
 """What this node says."""
@@ -229,3 +231,31 @@ def test_a_conversation_loses_words_of_every_turn() -> None:
     own = own_group(texts=["open the door", "go"])
     [found] = Shortener().shorten([peer], [own], [peer], Judge(earns))
     assert [part.text for part in found.rollout.completions[0].parts] == ["open the door", "go"]
+
+
+class Contains(Exact):
+    """A verifier for which any text with the right one in it is right."""
+
+    def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
+        self.asked += items
+        return [[float(self.right in text) for text in texts] for _, texts in items]
+
+
+def test_a_node_learns_from_the_shorter_text_and_goes_on_with_what_it_remembers(tmp_path: Path) -> None:
+    swarm, verifier = MemorySwarm(7), Contains("right")
+    scorer = Scorer(Sayings(), verifier)
+    ada = make_node("ada", swarm, scorer=scorer, policy=Parrot("so right", "wrong"), shortener=Shortener())
+    eve = make_node("eve", swarm, policy=Parrot("so buy fish right", "buy wrong"), scorer=scorer, learner=None)
+    for node in (eve, ada):
+        node.act()
+    result = ada.learn()
+    taught = {text.text for one in result.from_peers for text in one.rollout.completions}
+    assert taught == {"so right", "buy wrong"}
+    [row, *_] = [row for row in learned_rows(ada, result) if row["peer"]]
+    assert (row["maker"], row["shortened"]) == ("eve", pytest.approx(9 / 17))
+    assert {row["shortened"] for row in learned_rows(ada, result) if not row["peer"]} == {None}
+    assert round_metrics(ada, result)["peers/shortened"] == pytest.approx(9 / 17)
+    ada.save(tmp_path / "kept")
+    again = make_node("ada", MemorySwarm(7), shortener=Shortener())
+    again.load(tmp_path / "kept")
+    assert again.shortener == ada.shortener
