@@ -166,15 +166,6 @@ class Scores(Protocol):
     def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]: ...
 
 
-class Changed(Protocol):
-    """Has a verifier reward what a node makes of others' answers."""
-
-    def changed(self, asked: Sequence[tuple[Scored, Completion]]) -> list[tuple[Completion, float] | None]:
-        """For each question that was scored before and another completion of it: the completion, with what an
-        environment answers, and its reward; None if the environment ends elsewhere."""
-        ...
-
-
 @runtime_checkable
 class AnswersItself(Protocol):
     """A learner that answers questions anew while it learns. One of your own need not."""

@@ -47,7 +47,8 @@ class Scorer:
         return done + [Scored(r, question, tuple(each)) for (r, question), each in zip(valid, rewards, strict=True)]
 
     def changed(self, asked: Sequence[tuple[Scored, Completion]]) -> list[tuple[Completion, float] | None]:
-        """As `protocols.Changed`."""
+        """What the verifier gives to other completions of questions that were scored before: each with what an
+        environment answers, and its reward; None if the environment ends elsewhere."""
         held: list[Completion | None] = [completion for _, completion in asked]
         talks = [at for at, (scored, _) in enumerate(asked) if scored.question.turns > 1]
         if talks and self.replayer:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.protocols import Changed
+from shoal.rewards.scorer import Scorer
 from shoal.rollout import Answer, Completion, Scored
 
 WORD = re.compile(r" ?([\u2e80-\u9fff]|(?:(?![\u2e80-\u9fff])[^\W\d_])+|\d+|[^\w\s]|_|\s{2,}|[^\S \n])")
@@ -93,7 +93,7 @@ class Shortener(msgspec.Struct):
     """Of the right answers to each question. The maker that was heard longest ago is forgotten first."""
 
     def shorten(
-        self, batch: Sequence[Scored], local: Sequence[Scored], peers: Sequence[Scored], scorer: Changed
+        self, batch: Sequence[Scored], local: Sequence[Scored], peers: Sequence[Scored], scorer: Scorer
     ) -> list[Scored]:
         """`batch` with shorter right answers. `local` and `peers`: what is new this round, to be counted. Rewards stay;
         `Scored.shortened` says how much went. Each answer takes no verification if no word is foreign, and `TRIES` at

@@ -398,7 +398,7 @@ def test_two_ranks_do_what_one_does(iterations: int, own_logprobs: bool) -> None
     for results, own_nll, found in on_two_ranks(learn):
         assert own_nll == pytest.approx(expected[1], rel=1e-9)
         for ours, theirs in zip(results, expected[0], strict=True):
-            for part in ("metrics", "gradient_shares", "gated_shares"):
+            for part in ("metrics", "gradient_shares"):
                 assert getattr(ours, part) == pytest.approx(getattr(theirs, part), rel=1e-5, abs=1e-9)
         assert_same(found, expected[2], 1e-5)
 

@@ -25,10 +25,11 @@ OWN = ("so <answer>3</answer>", "I think <answer>12</answer>", "<answer>7</answe
 ASKED = question(1)
 
 
-class Judge:
+class Judge(Scorer):
     """Rewards by a rule, and counts what it is asked."""
 
     def __init__(self, earns: Callable[[str], float]) -> None:
+        super().__init__(Sayings(), Exact())
         self.earns = earns
         self.calls: list[int] = []
 
