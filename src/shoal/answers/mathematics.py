@@ -96,7 +96,7 @@ def _verified(right: str, said: str) -> bool:
 
     said = _formula(said[-MOST_MATH:])
     if not _is_marked(said):
-        if _PROSE.search(_TEXTS.sub(" ", said)):
+        if _PROSE.search(_TEXTS.sub(" ", said)) or _COMPUTED.fullmatch(said):
             number = number_in(said)  # in prose math-verify takes the last number of several
             if number is None:
                 return False
@@ -121,9 +121,9 @@ MOST_SYMBOLS: Final = 80
 MOST_CHARACTERS: Final = 600
 _SYMBOL = re.compile(r"\\[a-zA-Z]+|\d+|[a-zA-Z]|[-+|!%]")
 _HEAVY = re.compile(
-    r"\^\s?\{?\s?[-+]?\d{5}|\d\s?\^\s?\{?\s?\d+\s?\^\s?\{?\s?(?:\d\d|[5-9]|\()|\^\s?\w\s?\^"
+    r"\^\s?\{?\s?[-+]?(?:\d{0,9}[./]\d{6}|\d{5})|[])}]\s?\^\s?\{?\s?[-+]?\d{4}|\d\s?\^\s?\{?\s?\d+\s?\^\s?\{?\s?(?:\d\d|[5-9]|\()|\^\s?\w\s?\^"
     r"|\^\s?\{[^{}]{0,40}\^\s?\{[^{}]{0,40}\^|[)}!]\s?!|\d{4}\s?!|\\[dt]?binom\s?\{\s?\d{4}|\d[eE][-+]?\d{4}"
-    r"|\^\s?\{?\s?\d{3,4}\s?\}?\s?\)\s?\^|\\(?:int|iint|oint|sum|prod|lim)(?![a-z])|\\frac\s?\{d\}"
+    r"|\^[^()]{1,40}\)\s?\^\s?\{?\s?\d{3}|\\(?:int|iint|oint|sum|prod|lim)(?![a-z])|\\frac\s?\{d\}"
     r"|\((?=[^()]{0,80}(?:\\sqrt|(?<![a-z\\])[a-z](?![a-z])))[^()]{0,80}[-+][^()]{0,80}\)\s?\^\s?\{?\s?(?:[2-9]\d|\d{3})"
     r"|(?:\)\s?\([^()]{0,40}){9}|\d{400}"
 )
@@ -148,4 +148,5 @@ def _is_marked(text: str) -> bool:
 
 
 _TEXTS = re.compile(r"\\[a-zA-Z]+\s?(?:\{[a-zA-Z .,-]*\})?")
+_COMPUTED = re.compile(r"[\d\s.,;+*/×÷$()-]{3,200}=[\d\s.,;+*/×÷$()=-]{1,200}")
 _PROSE = re.compile(r"(?<![\\a-zA-Z])(?!(?:sin|cos|tan|cot|sec|csc|log|exp|sqrt|inf|and|or|pi|mod)\b)[a-zA-Z]{3,}")

@@ -21,7 +21,6 @@ from shoal.answers.place import bare
 MOST_DIGITS: Final = 400
 """Of a number, and the highest power of ten."""
 
-
 MOST_READ: Final = 400
 """Characters of a sentence, the last ones."""
 
@@ -84,6 +83,8 @@ _FRACTION = re.compile(
 def plain(text: str) -> str:
     """The text in ASCII as far as numbers go, without LaTeX."""
     if not text.isascii():
+        if "⁄" in text:  # ³⁄₄
+            text = re.sub(r"[⁰¹²³⁴-⁹]{1,9}⁄[₀-₉]{1,9}", lambda found: unicodedata.normalize("NFKC", found[0]), text)
         text = text.translate(_ascii())
         text = re.sub(r"(?<=\^[\d-])\^(?=\d)", "", text)  # 10¹² has two superscripts
     if re.search(r"[\\{~]", text):
@@ -94,6 +95,7 @@ def plain(text: str) -> str:
         text = re.sub(r"\\[,;: ]|~", "\u2009", re.sub(r"~~[^~\n]{1,80}~~", "", text))
         for _ in range(2):
             text = _TEXT.sub(r" \1 ", text)
+        text = re.sub(r"\{\s?([\d.]{1,40})\s?\\over\s?([\d.]{1,40})\s?\}", r"\\frac{\1}{\2}", text)
         text = _FRACTION.sub(lambda found: f" {found[1] or found[2]}/{found[3] or found[4]} ", text)
         text = re.sub(r"(?<![\^_\w}])\{([\d.,]+)\}", r"\1", text)
     return re.sub(r"(?<=\d)[*_`]{1,3}(?![\d\s(*])|(?<!\d)[*_`]{2,3}|[*_`]{2,3}(?!\d)", "", text)  # bold
@@ -243,18 +245,22 @@ _NOT = re.compile(r"(?:(?:\b(?:not|cannot|nicht)|n['’]t)(?:\s(?:be|equal))?|�
 _NOTED = re.compile(r"(?<=\w) \((?:[^()]{0,80}[=+*]|(?i:rounded|approx))[^()]{0,80}\)")
 """A computation in brackets."""
 _COMPARED = re.compile(
-    r"(?:\b(?:(?:more|less|greater|fewer|higher|lower|larger|smaller)\sthan|at\s(?:least|most))\s?|[≤≥]\s?|\\[gl]eq?\s?"
-    r"|(?<=\w\s)[<>]=?\s?|(?<![</\w])[a-z][<>]=?\s?)[$€£]?$",
+    r"(?:\b(?:(?:more|less|greater|fewer|higher|lower|larger|smaller)\sthan|at\s(?:least|most)|exceed(?:s|ing)?"
+    r"|(?<!left\s)(?<!spread\s)over|under|above|below|beyond)\s?|[≤≥⩽⩾≦≧]\s?|\\[gl](?:eq?|eqslant|t)\b\s?"
+    r"|(?<![^\s$(])[<>]=?\s?|(?<![</\w])[a-z][<>]=?\s?)[$€£]?$",
     re.IGNORECASE,
 )
-_OPEN = re.compile(r"\+(?!\s?[\d($€£])|\s(?:or|and)\s(?:more|less|fewer|above|below)\b")
+_OPEN = re.compile(
+    r"\+(?!\s?[\d($€£])|\sat\s(?:least|most)\b|\s?[<>≤≥]=?\s?[a-z](?![a-z>])|(?:\s[a-z]{1,15})?\s(?:or|and)\s(?:more|less"
+    r"|fewer|above|below|over|under|up|upwards|higher|lower|greater|older|younger|larger|smaller)\b"
+)
 """Before and behind a number that is a bound and no answer."""
 _REMARK = re.compile(
     r"(?<=[\d%°²³])((?:\s?°?[^\W\d_][\w.²³]{0,15}){0,2}) "
     r"\((?!\s?(?:or|maybe|perhaps|oder|ou|and|und)\b)(?=[^()]{0,80}[a-zA-Z=])[^()?]{0,80}\)"
 )
 """A remark in brackets behind a number and its unit: another unit, a year."""
-_TIME = re.compile(r"(?<![\d:])\d{1,2}:\d{2}(?![\d:])")
+_TIME = re.compile(r"(?<![\d:])\d{1,2}:\d{2}(?![\d:])|\b(?:as\sof|in|since|by)\s(?:19|20)\d\d,(?=\s)", re.IGNORECASE)
 _STEP = re.compile(r"^\W{0,6}step\s\d{1,3}\s?[:.)]", re.IGNORECASE | re.MULTILINE)
 _BOTH = re.compile(r"(?:±|\\pm\b|\+/-)\s?[$€£]?\d")
 _ONES: Final = "one two three four five six seven eight nine"
@@ -267,6 +273,17 @@ _SPELLINGS: Final = {
 }
 _SMALL: Final = rf"(?:(?:{_TENS})(?:[ -](?:{_ONES}))?|{_TEENS}|{_ONES}|zero)".replace(" ", "|").replace("[|-]", "[ -]")
 _SPELLED = re.compile(rf"\b{_SMALL}(?:[ -]hundred(?:(?: and)? {_SMALL})?)?\b", re.IGNORECASE)
+_PARTS: Final = {"half": 2, "halve": 2, "third": 3, "quarter": 4} | dict(
+    zip("fourth fifth sixth seventh eighth ninth tenth".split(), range(4, 11), strict=True)
+)
+_PART = re.compile(rf"\b(a|{_ONES.replace(' ', '|')})[ -]({'|'.join(_PARTS)})(s?)\b", re.IGNORECASE)
+_MINUS = re.compile(
+    r"(\b(?:an?|net)\s(?:\w{1,20}\s)?(?:loss|deficit)\sof\s)(?=[$€£]{0,2}\d)"
+    r"|(?<![-\d.,])(?=\d[\d.,]{0,20}\s?(?:°\s?[CF]?|degrees(?:\s\w{1,10})?)?\s?below\s(?:zero|0)\b)",
+    re.IGNORECASE,
+)
+"""Before a number that is negative by words."""
+_CENTS = re.compile(r"(\$[\d,]{1,15}|\d\s(?:dollars?|euros?|pounds?))(?:,|\sand)?\s(\d{1,2})\s(?:cents?|pence)\b", re.I)
 _VERB = re.compile(r"\b(?:is|are|was|were|be|has|have|gets|gives|costs|needs|pays)\b", re.IGNORECASE)
 _EQUALS = re.compile(r"[=≈]|\b(?:equals|is\s+equal\s+to)\b", re.IGNORECASE)
 _SENTENCE = re.compile(  # or another computation
@@ -278,8 +295,13 @@ def number(text: str, comma: bool = False) -> Number | None:
     """The number that a place of an answer gives: the only one, or the one that its last sentence with numbers ends
     at. None without one, and where several differ and nothing says which of them it is."""
     said = plain(text)
-    if not re.search(r"\d", said) and (len(said.split()) < 3 or set(map(str.lower, _SPELLED.findall(said))) != {"one"}):
-        said = _SPELLED.sub(_digits, said)  # a lone "one" may mean anybody
+    if not re.search(r"\d", said):
+        parts = _PART.sub(_part, said)
+        if parts != said or len(said.split()) < 3 or set(map(str.lower, _SPELLED.findall(said))) != {"one"}:
+            said = _SPELLED.sub(_digits, parts)  # a lone "one" may mean anybody
+    if re.search(r"loss|deficit|below|cent|pence", said):
+        said = _MINUS.sub(r"\1-", _CENTS.sub(lambda found: f"{found[1].split()[0]}.{found[2]:0>2}", said))
+        said = re.sub(r"\sbelow\s(?:zero|0)\b", "", said)
     if re.search(r"\d", before := _EXPLAINED.split(said, maxsplit=1)[0]):
         said = before
     said = _STEP.sub("", said)
@@ -293,6 +315,12 @@ def number(text: str, comma: bool = False) -> Number | None:
                 if found:
                     return None if _BOTH.search(last) else _chosen(last, found)
     return None
+
+
+def _part(found: re.Match[str]) -> str:
+    """A fraction in words, as digits: a half, three eighths; not the twenty-third."""
+    above = _SPELLINGS.get(found[1].lower(), 1)
+    return f"{above}/{_PARTS[found[2].lower()]}" if (above > 1) == bool(found[3]) else found[0]
 
 
 def _denied(text: str, one: Found) -> bool:

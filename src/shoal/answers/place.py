@@ -78,7 +78,7 @@ def place(text: str) -> Place | None:
     if len(text) > LONGEST:
         text = text[max(0, text.rfind("</think>")) :]
         text = text if len(text) <= LONGEST else f"{text[:READ]}\n…\n{text[-LONGEST:]}"
-    said = _as_shown(clipped(spoken(text))).strip()
+    said = _as_shown(clipped(spoken(text))).strip().replace("\n> ", "\n")  # Markdown's quotes
     if not said:
         return None
     first = _NEXT.split(said, maxsplit=1)[0]

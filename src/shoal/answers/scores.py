@@ -11,15 +11,14 @@ from typing import Final
 
 from shoal.answers.choice import DIGITS, LETTERS, choice
 from shoal.answers.mathematics import equal
-from shoal.answers.number import Number, number, same, whole_number
+from shoal.answers.number import number, same, whole_number
 from shoal.answers.place import bare, place
 from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
 """The core's own kinds."""
-SCORES_VERSION: Final = 6
+SCORES_VERSION: Final = 7
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
-
 
 MOST_NUMBER: Final = 500
 """Characters of a right answer that may be a number."""
@@ -83,9 +82,7 @@ def _label(right: str) -> str:
     return choice(right, labels_like(right))
 
 
-@lru_cache(maxsize=4096)
-def _right_number(right: str, comma: bool) -> Number | None:
-    return number(right, comma)
+_right_number = lru_cache(maxsize=4096)(number)
 
 
 def _texts(said: str) -> list[str]:

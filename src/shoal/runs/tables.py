@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -38,8 +37,6 @@ FOOTER, GROUPS, ROWS = 1 << 20, 1000, 10_000_000
 READ, MOST, BATCH = 64 << 20, 1_000_000, 1 << 16
 """What is read of such a part outside the window: bytes of the columns and rows at most, and rows at a time. Memory is
 a multiple."""
-MAKERS, NAME = 100_000, 200
-"""Bounds of what is counted: makers, and characters of their names."""
 
 
 def _columns(text: str) -> pa.Schema:
@@ -158,27 +155,6 @@ def read_table(run: Path, table: str, columns: Sequence[str] = (), **among: Sequ
             part = part.filter(pc.is_in(part[name], pa.array(values, pa.string())))
         parts.append(part)
     return pa.concat_tables(parts, promote_options="permissive").select(columns).to_pandas(use_threads=False)
-
-
-def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tuple[str, int, float]]]:
-    """How many own rollouts `node` learned from up to the round `last`; and every other maker's name, number of
-    rollouts and mean share of the gradient over the rounds that had an update, the largest first. Raises `UserError`
-    for files that are no tables."""
-    own, rounds, counts, totals = 0, set[int](), Counter[str](), Counter[str]()
-    for rows in rows_of(run, LEARNED, node, ["round", "node", "maker", "peer", "gradient_share"]):
-        mine = rows.filter(pc.less_equal(rows["round"], last)).to_pandas(use_threads=False)
-        rounds |= set(mine["round"][mine["gradient_share"].notna()])
-        by_maker = mine.groupby(["maker", mine["peer"].fillna(False).astype(bool)], observed=True)
-        for (maker, peer), shares in by_maker["gradient_share"]:
-            if peer:
-                counts[maker[:NAME]] += len(shares)
-                totals[maker[:NAME]] += shares.sum()
-            else:
-                own += len(shares)
-        if len(counts) > MAKERS or len(rounds) > MOST:
-            raise UserError(f"{run / LEARNED} names more than {MAKERS:,} makers, or {MOST:,} rounds")
-    others = [(maker, count, float(totals[maker]) / max(1, len(rounds))) for maker, count in counts.items()]
-    return own, sorted(others, key=lambda item: (-item[2], item[0]))
 
 
 def records(run: Path, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:

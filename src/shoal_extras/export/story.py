@@ -20,7 +20,7 @@ from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.runs.folder import CONFIG, read_metrics
 from shoal.runs.source import Source
 from shoal.runs.standing import RIGHT
-from shoal.runs.tables import read_makers
+from shoal_extras.export.makers import read_makers
 
 PATH: Final = re.compile(r"^(/|~|\.{1,2}[\\/]|\\\\|[A-Za-z]:[\\/])")
 """A text that is a path on somebody's machine."""

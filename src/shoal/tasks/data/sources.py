@@ -2,7 +2,6 @@
 
 train, held_out = sides_of(data_spec({"path": "questions.jsonl"}))
 list(train.rows())              # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ...]
-
 """
 
 import re
