@@ -77,6 +77,8 @@ _MODELS: Final = (
     ),
 )
 NAMED: Final = {model.name: model for model in _MODELS}
+PATIENCE: Final = 3.0
+"""Seconds that the Hub has to answer."""
 SIBLINGS = 1000
 """Entries of a folder that are looked at."""
 
@@ -97,8 +99,8 @@ def check_spelling(name: str) -> None:
 
 
 def check_exists(name: str) -> None:
-    """Raises `UserError` if `name` is no short name, endpoint, folder or file here, and cannot be a name on the Hub.
-    Loading will say what the Hub does not have."""
+    """Raises `UserError` if `name` is no short name, endpoint, folder or file here, and is not kept of the Hub or
+    shown there."""
     check_spelling(name)
     path = Path(name).expanduser()
     if not name or name in (*EMBEDDED, *NAMED) or is_endpoint(name) or path.exists():
@@ -109,6 +111,27 @@ def check_exists(name: str) -> None:
         raise UserError(
             f"'{name}' is no model: give a Hugging Face name, a model folder or a .gguf file{nearest(path)}"
         )
+    if why := _lacks(name):
+        raise UserError(f"there is no model '{name}' here, and the Hugging Face Hub {why}{nearest(path)}")
+
+
+def _lacks(name: str) -> str:
+    """Why the Hub cannot give a model; "" if it may. Loading would try for half a minute."""
+    import httpx2  # half a second, with the next
+    from huggingface_hub import HfApi, errors, try_to_load_from_cache
+
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            HfApi().model_info(name, timeout=PATIENCE)
+    except (errors.RepositoryNotFoundError, errors.HFValidationError):
+        return "shows none of this name"
+    except errors.OfflineModeIsEnabled:
+        return "is not asked (HF_HUB_OFFLINE is set)"
+    except (httpx2.TransportError, ConnectionError):
+        return "cannot be reached: check the name and the network"
+    except (errors.HfHubHTTPError, OSError, ValueError):
+        pass  # a mirror that only has files, for instance
+    return ""
 
 
 def nearest(path: Path) -> str:

@@ -7,9 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.display.text import print_next
-from shoal.policy.named import NAMED
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import printable
 
@@ -34,13 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
-    notes = Console(stderr=True, highlight=False, soft_wrap=True)
     with console.status("") as status:
         from shoal.runs.source import source_of
 
         source = source_of(args.source)
-        if not source.run and not _is_here(source.model):
-            notes.print(Text(f"looking for '{printable(source.model, 200)}' on the Hugging Face Hub", "dim"))
         from shoal_extras.export.export import target_of  # torch, only now
         from shoal_extras.export.exported import Exported
 
@@ -51,10 +46,6 @@ def command(args: argparse.Namespace) -> int:
         console.print(Text(printable(path)))
     print_next(console, _next(written, source.run))
     return 0
-
-
-def _is_here(model: str) -> bool:
-    return model in (*EMBEDDED, *NAMED) or is_endpoint(model) or Path(model).expanduser().exists()
 
 
 def _next(written: list[str], run: Path | None) -> dict[str, str]:

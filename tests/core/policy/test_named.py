@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import huggingface_hub
 import pytest
 import torch
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 
 from shoal.errors import UserError
-from shoal.policy.named import check_exists
+from shoal.policy.named import PATIENCE, check_exists
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +48,40 @@ def test_a_mistake_is_said_with_what_is_near(name: str, said: str) -> None:
 def test_loading_says_what_the_hub_does_not_have_and_what_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.policy.loading import load
 
-    check_exists("runs/oen")  # it may be on the Hub
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"cannot be loaded: no folder of this name here.* did you mean 'runs/one'[?]"):
         load("runs/oen", torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            httpx2.ConnectError("no network"),
+            "cannot be reached: check the name and the network; did you mean",
+        ),
+        (OfflineModeIsEnabled("offline"), "is not asked"),
+        (HFValidationError("no name"), "shows none of this name"),
+    ],
+)
+def test_what_the_hub_does_not_give_is_said_before_anything_is_fetched(
+    answer: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def ask(self: HfApi, name: str, timeout: float) -> None:
+        asked.append(timeout)
+        raise answer
+
+    monkeypatch.setattr(HfApi, "model_info", ask)
+    with pytest.raises(UserError, match=re.escape(said)):
+        check_exists("runs/oen")
+    assert asked == [PATIENCE]  # seconds, once
+
+
+def test_a_mirror_that_only_has_files_is_left_to_the_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HfApi, "model_info", lambda self, name, timeout: None)
+    check_exists("some/model")
 
 
 @pytest.mark.parametrize("command", ["ask", "eval"])
