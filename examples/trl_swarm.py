@@ -44,7 +44,8 @@ def main(connect: list[str]) -> list[dict[str, Any]]:
         trainer.save_model()
         print(f"the model: shoal ask {args.output_dir} 'Calculate 7 + 8.'")
     rows = [row for row in trainer.state.log_history if "reward/local" in row]
-    for row in rows[9::10]:
+    every = max(1, len(rows) // 10)
+    for row in rows[(len(rows) - 1) % every :: every]:
         peers = f"{row['rollouts/sampled']:.0f} groups of others"
         peers += f", mean reward {row['reward/peers']:.2f}" if row.get("reward/peers") is not None else ""
         print(f"step {row['step']:3}  own mean reward {row['reward/local']:.3f}  {peers}")
