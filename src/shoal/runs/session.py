@@ -37,7 +37,7 @@ from shoal.untrusted import parse_toml
 
 Rows = Sequence[Mapping[str, Any]]
 STRANGERS: Final = (
-    "strangers      a peer's right answer keeps the words that it needs or that this node says too; takes some 3 % of "
+    "strangers      a peer's right answer keeps the words that it needs or that this node says too; takes 1 to 4 % of "
     "a round (among friends: --shorten off)"
 )
 
