@@ -62,7 +62,8 @@ def disk_errors(path: Path, verb: str = "write") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot {verb} {path}: {reason(error)}") from error
+        gone = isinstance(error, FileNotFoundError) and not path.parent.exists()
+        raise UserError(f"cannot {verb} {path}: {'its folder is gone' if gone else reason(error)}") from error
 
 
 def reason(error: Exception) -> str:

@@ -161,3 +161,10 @@ def test_a_config_that_somebody_changed_is_told(
     (run / "config.toml").write_text(config.replace(was, now))
     assert main(["run", "--resume", str(run), "--quiet", "--rounds", "4"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_folder_that_is_removed_meanwhile_is_said(run: Path) -> None:
+    with RunFolder.open(run) as folder:
+        shutil.rmtree(run)
+        with pytest.raises(UserError, match=r"metrics\.jsonl: its folder is gone"):
+            folder.log([{"round": 4, "node": "node-1"}])
