@@ -45,6 +45,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     given = given_settings(args)
+    if args.resume and args.ask != "auto":
+        raise UserError("a resumed run keeps its way of asking: leave out --ask")
     config = resumed(args, given) if args.resume else config_of(args.config, given, args.allow_code)
     from shoal.cli.session import run_session
 

@@ -82,7 +82,8 @@ def prepare(config: Config, ask: str, console: Console) -> Prepared:
         config.tasks.sources = [way.of(spec) if spec.name == DATA else spec for spec in config.tasks.sources]
     counts = "rounds" not in config.model_fields_set
     finds = finds_out(config, ask)
-    if not model or is_small(model) or not has_data(config) or not (counts or finds):
+    own = config.policy.engine == "transformers"  # another one may not give its memory back
+    if not model or is_small(model) or not own or not has_data(config) or not (counts or finds):
         return Prepared(config)
 
     def say(name: str, text: str) -> None:
@@ -136,7 +137,7 @@ def asked(
     """How `model` is best asked, with the progress shown on `console`. See `finding.find`."""
     from shoal_extras.probe.finding import find  # torch, only now
 
-    with Progress(console=console, transient=True) as progress:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         line = progress.add_task(f"loading {escape(printable(model))}", total=seconds or None)
         rest = "Ctrl-C ends it with what is known" if keeps else "Ctrl-C ends it"
 

@@ -163,6 +163,14 @@ def test_a_mistyped_way_and_two_ways_are_told(quiz: Path) -> None:
 def test_ask_is_for_data(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", "--ask", "plain", "--rounds", "1", "--out", str(tmp_path / "run")]) == 2
     assert "shoal run FILE" in capsys.readouterr().err
+    assert main(["run", "--resume", str(tmp_path), "--ask", "plain"]) == 2
+    assert "keeps its way of asking" in capsys.readouterr().err
+
+
+def test_an_engine_of_another_package_is_not_tried(quiz: Path) -> None:
+    config = settings(quiz, engine="vllm")
+    assert before.prepare(config, "auto", quiet()).config == config
+    assert Model.asked == 0
 
 
 def test_a_word_is_data_or_a_model(tmp_path: Path) -> None:
