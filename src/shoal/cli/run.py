@@ -26,9 +26,8 @@ Settings can also stand in a TOML file (--config FILE); flags go over the file."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_files(parser)
-    parser.add_argument(
-        "--ask", default="auto", metavar="WAY", help="auto: find out how data are best asked; plain, ..."
-    )
+    ask = "how data are asked: auto (find out, in at most two minutes), plain or a way that `shoal probe` names"
+    parser.add_argument("--ask", default="auto", metavar="WAY", help=ask)
     add_run_arguments(parser)
     add_settings(parser, without=("network.", "evaluation.judges"))  # they are for `shoal join`
     add_own_code(parser)
