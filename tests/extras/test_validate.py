@@ -10,6 +10,8 @@ import pytest
 from data_files import SUMS, Rows, write
 
 from shoal.cli.main import main
+from shoal.config.load import config_from_keywords
+from shoal_extras.validation.doubts import doubts
 
 Capture = pytest.CaptureFixture[str]
 
@@ -213,3 +215,35 @@ def test_mistakes(capsys: Capture) -> None:
     assert main(["validate", "--data", "gone.jsonl"]) == 2
     assert "there is no file gone.jsonl" in capsys.readouterr().err
     assert main(["validate", "--questions", "0"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([(f"{n} + 1?", n + 1) for n in range(14)], " to measure, are few: chance decides\n  do: give 50 rows or more"),
+        ([(f"Is {n} odd?", "yes" if n % 8 else "no") for n in range(100)], "one answer to all questions is right for"),
+        ([(f"{n} + 1?", n + 1) for n in range(100)], ""),
+    ],
+)
+def test_what_is_doubtful_of_data_is_said_in_two_lines(tmp_path: Path, rows: list[tuple[str, Any]], said: str) -> None:
+    (tmp_path / "quiz.csv").write_text("question,answer\n" + "".join(f"{q},{a}\n" for q, a in rows))
+    config = config_from_keywords({"data": str(tmp_path / "quiz.csv")})
+    found = doubts(config)
+    assert len(found) == bool(said)
+    for text in found:
+        assert said in text
+        assert text.startswith("quiz: ")
+        assert max(len(line) for line in f"warning: {text}".splitlines()) <= 80
+
+
+def test_a_function_that_takes_the_right_answer_anywhere_is_doubtful(tmp_path: Path) -> None:
+    (tmp_path / "loose.py").write_text(
+        "def score(completions, answer, **_):\n"
+        "    return [float(str(a) in str(c)) for c, a in zip(completions, answer)]\n"
+    )
+    (tmp_path / "quiz.csv").write_text("question,answer\n" + "".join(f"{n} + 1?,{n + 1}\n" for n in range(100, 200)))
+    reward = f"{tmp_path / 'loose.py'}:score"
+    config = config_from_keywords({"data": str(tmp_path / "quiz.csv"), "rewards": [reward]})
+    [said] = doubts(config)
+    assert said.startswith(f"quiz: a wrong form earns 1 by {reward}")
+    assert said.splitlines()[1] == "  do: correct the scorer (`shoal validate` shows all forms)"

@@ -15,7 +15,7 @@ from shoal.cli.command import found_commands
 from shoal.config.settings import Config
 from shoal.display import make_display
 from shoal.display.lines import QuietDisplay
-from shoal.display.text import print_paragraph
+from shoal.display.text import print_paragraph, print_warning
 from shoal.parallel.ranks import is_rank_zero, joined
 from shoal.runs.data import check_data, data_lines, has_data
 from shoal.runs.watcher import Watcher
@@ -46,7 +46,7 @@ def run_session(
     if not resume:
         for model in config.local_models:
             check_exists(model)
-        introduce(config, quiet)
+    doubts = [] if resume else introduce(config, quiet)
     from shoal.cli.result import print_result  # pyarrow, and below torch, only now
     from shoal.runs.session import execute, follow, ready
 
@@ -58,7 +58,12 @@ def run_session(
         ready(config, joins)  # here, Ctrl-C still stops at once
         console = Console(highlight=False)
         if ask and not resume and ranks.size == 1 and (ask != "auto" or has_data(config)):
-            config = found_commands()["probe"].load("probe").prepare(config, ask, Console(quiet=quiet)).config
+            prepared = found_commands()["probe"].load("probe").prepare(config, ask, Console(quiet=quiet))
+            config = prepared.config
+            if prepared.verdict and ends:
+                print_warning(console, f"{prepared.verdict}\n  or go on all the same: --rounds 100")
+                return HOPELESS
+            doubts += [prepared.verdict] if prepared.verdict else []
         identity = Identity.load_or_create(identity_path()) if joins else None
 
         def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Watcher:
@@ -67,17 +72,21 @@ def run_session(
             return shown
 
         with _stoppable(watchers) as stop:
-            outcome = execute(config, out, resume, identity, watch, stop, ranks, ends)
+            outcome = execute(config, out, resume, identity, watch, stop, ranks, ends, doubts)
         print_result(console, outcome, config, "join" if joins else "run", quiet)
     return 0 if outcome.finished else HOPELESS if outcome.hopeless else 130
 
 
-def introduce(config: Config, quiet: bool) -> None:
+def introduce(config: Config, quiet: bool) -> list[str]:
     """Shows what data are taken for. It comes before torch is imported: what is wrong with a file is said at once.
-    Raises `UserError`."""
+    Returns what the command `validate` doubts about them. Raises `UserError`."""
     check_data(config, trains=True)
-    for line in data_lines(Tasks(config.tasks)) if has_data(config) and is_rank_zero() and not quiet else ():
+    if not has_data(config) or not is_rank_zero():
+        return []
+    for line in [] if quiet else data_lines(Tasks(config.tasks)):
         print_paragraph(Console(highlight=False), Text(line), 4)
+    validate = found_commands().get("validate")
+    return list(validate.load("validate").doubts(config)) if validate else []
 
 
 @contextmanager

@@ -27,6 +27,8 @@ class Record:
         self.watch = watch
         self.trackers = trackers
         self.diagnosis = Diagnosis(nodes.config, nodes.tasks, nodes.rewards)
+        self.doubts: Sequence[str] = ()
+        """Warnings about the data, from before the run."""
         self._warned: set[str] = set()
         self._written: list[str] | None = None
         self._skipped = ""
@@ -96,6 +98,7 @@ class Record:
             **{name: tracker.trouble for name, tracker in self.trackers.items()},
             "flat": "" if self.diagnosis.cause else self.diagnosis.flat,
             self.diagnosis.cause: self.diagnosis.warning,
+            **{doubt: doubt for doubt in self.doubts},
         }
         return {cause: text for cause, text in found.items() if text}
 

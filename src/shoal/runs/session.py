@@ -68,13 +68,14 @@ def execute(
     stop: threading.Event | None = None,
     ranks: Ranks = ALONE,
     ends: bool = False,
+    doubts: Sequence[str] = (),
 ) -> Outcome:
     """Runs all rounds, or until `stop` is set, or, if it `ends`, until it is plain that nothing can be learned. Only
     rank zero calls this; other ranks call `follow`.
 
     `out`: the folder of a new run (default: runs/DATE-TIME); `resume`: of a run to go on with. `identity`: of a node
     that joins a swarm over the network; None: all nodes are in this process. `watch`: makes the watcher, from the
-    nodes' names and the metrics so far. Raises `UserError`.
+    nodes' names and the metrics so far. `doubts`: warnings about its data. Raises `UserError`.
     """
     start = time.monotonic()
     stop = stop or threading.Event()
@@ -113,6 +114,8 @@ def execute(
         group = config.network.name if identity else ""
         trackers = stack.enter_context(started(config, folder.path, names, group))
         run = Run(nodes, folder, watcher, checkpoint, trackers)
+        run.record.doubts = doubts
+        run.record.warn()
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
         run.go(stop, ends)

@@ -33,6 +33,8 @@ SECONDS: Final = 90.0
 """For asking. With loading the model and a trial of the training it stays within two minutes."""
 WANTED: Final = 15 * 60.0
 """Seconds that a run takes by default, at most about."""
+SURE: Final = 256
+"""Answers, all right or all wrong, that say that nothing can be learned."""
 FEWEST: Final = 20
 """Rounds, however slow the machine is."""
 LABEL: Final = 15
@@ -63,6 +65,21 @@ class Prepared:
     """Of each task by its label; empty where nothing was asked."""
     chosen: Mapping[str, str] = field(default_factory=dict)
     """The way that each task is asked in. A task that no way teaches anything has none."""
+
+    @property
+    def verdict(self) -> str:
+        """Why nothing can be learned and what to do, in two lines, where many answers say so in every way; or ""."""
+        counts = [one for ways in self.ways.values() for one in ways]
+        right, answers = sum(one.right for one in counts), sum(one.answers for one in counts)
+        if self.chosen or answers < SURE or any(one.live for one in counts) or right not in (0, answers):
+            return ""
+        do = (
+            "take harder questions: the model knows these"
+            if right
+            else "take easier questions, or a larger model (--model)"
+        )
+        what = f"all {answers} answers, in {len(counts)} ways of asking, are {'right' if right else 'wrong'}"
+        return f"nothing to learn: {what}\n  do: {do}"
 
 
 def prepare(config: Config, ask: str, console: Console) -> Prepared:

@@ -16,6 +16,7 @@ from shoal.display.text import clip
 from shoal.errors import UserError
 from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
+from shoal_extras.validation.doubts import doubts
 from shoal_extras.validation.found import Form, Validated, mean, validate
 
 HELP = """Shows what data and tasks are taken for and how right answers are read. Scores right answers with the task's
@@ -27,6 +28,7 @@ a wrong one earns, or if a reward function fails on all answers or does not tell
   shoal validate --suite reef
   shoal validate --task my_tasks:Larger --questions 1000
   shoal validate --data prompts.jsonl --reward my_rewards:score"""
+__all__ = ["HELP", "add_arguments", "command", "doubts"]
 FROM_FILE = ("seed", "tasks", "rewards")
 SHOWN: Final = 3
 """Right answers of a task that are shown because they do not get 1."""

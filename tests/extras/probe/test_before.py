@@ -193,3 +193,22 @@ def test_where_nothing_is_right_it_says_so_and_which_way_is_taken(quiz: Path, mo
     assert (
         "answers are right, and no question has right and wrong ones; taken: the question alone (--ask plain)" in said
     )
+
+
+@pytest.mark.parametrize(
+    ("right", "live", "chosen", "said"),
+    [
+        (0, 0, {}, "nothing to learn: all 512 answers, in 2 ways of asking, are wrong\n  do: take easier questions"),
+        (256, 0, {}, "nothing to learn: all 512 answers, in 2 ways of asking, are right\n  do: take harder questions"),
+        (8, 1, {}, ""),
+        (0, 0, {"quiz": "plain"}, ""),
+    ],
+)
+def test_it_says_where_no_way_of_asking_teaches_anything(
+    right: int, live: int, chosen: dict[str, str], said: str
+) -> None:
+    counts = [before.WayCount(way, right, 256, live, 32, 0) for way in ("plain", "short")]
+    assert before.Prepared(Config(), {"quiz": counts}, chosen).verdict.startswith(said)
+    assert bool(before.Prepared(Config(), {"quiz": counts}, chosen).verdict) == bool(said)
+    few = [before.WayCount("plain", 0, 8, 0, 1, 0)]
+    assert not before.Prepared(Config(), {"quiz": few}).verdict
