@@ -153,7 +153,7 @@ def test_what_was_taken_for_what_and_what_to_say_if_it_is_wrong(tmp_path: Path, 
     assert main(["validate", "--data", str(path)]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "taken for question 'frage', right answer 'loesung'" in out
-    assert f"--data '{path},prompt=COLUMN,answer=COLUMN,score=KIND' (columns: loesung)" in out
+    assert f"--data '{path},prompt=COLUMN,answer=COLUMN,score=KIND' (columns: frage, loesung)" in out
     assert "1 repeat an earlier one" in out
     assert "2 contradict: rows 6, 33 ask the same and have different right answers" in out
     assert "3 rows left out: row 34 of doubles.csv has no 'frage'" in out

