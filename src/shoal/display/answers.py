@@ -64,7 +64,7 @@ def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 
     first = min(better, most - 2)
     shown = sorted((ordered[:first] + ordered[better:] + ordered[first:better])[:most], key=turn)
     counts = f"{better} became right, {worse} became wrong ({printable(node, 40)})"
-    print_paragraph(console, f"of {len(pairs)} questions that it never practised {counts}:")
+    print_paragraph(console, f"of {len(pairs)} question{'s' * (len(pairs) != 1)} that it never practised {counts}:")
     for pair in shown:
         print_paragraph(console, f"  {clip(pair.question, ASKED)}", 4)
         for when, answer in (("before", pair.before), ("after", pair.after)):

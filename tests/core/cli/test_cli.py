@@ -199,7 +199,7 @@ def test_a_config_from_a_run_is_that_run_s(started: list[tuple[Any, ...]], tmp_p
         (["--device", "abacus"], "device 'abacus' is not available"),
         (["--model", "./nope"], "'./nope' is no model"),
         (["--model", "nope.gguf"], "there is no file 'nope.gguf'"),
-        (["--model", "nobody/nothing-of-the-kind"], "model 'nobody/nothing-of-the-kind' cannot be loaded"),
+        (["--model", "nobody/nothing-of-the-kind"], "there is no model 'nobody/nothing-of-the-kind'"),
         (["--config", "nope.toml"], "cannot read nope.toml: No such file or directory"),
         (["--resume", "nope"], "nope is not the folder of a run"),
         (

@@ -74,6 +74,12 @@ class File:
     """What separates its columns, in CSV: behind `;` and tabs spreadsheets may write decimal commas."""
     name: str = ""
     """What messages call it."""
+    places: Callable[[int], str] | None = None
+    """Names a row of several files that are one."""
+
+    def place(self, number: int) -> str:
+        """What messages call the row with this number."""
+        return self.places(number) if self.places else f"row {number} of {self.name}"
 
 
 def ending_of(path: Path) -> str:

@@ -3,8 +3,10 @@
 sheets_of(Path("quiz.xlsx"))        # {"Quiz": [["question", "answer"], ["2 + 2 =", 4.0]]}
 """
 
+import re
 import signal
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +21,8 @@ MEMORY: Final = 2**31
 SECONDS: Final = 120
 """Seconds that it may take."""
 COMMAND: Final = command("shoal.tasks.data.sheets")
+UNSAVED: Final = re.compile(rb'<c r="([A-Z]{1,3}[0-9]{1,7})"[^>]*><f(?:[^>]*/>|[^>]*>[^<]*</f>)(?:<v ?/>|<v></v>)?</c>')
+"""A cell of an .xlsx with a formula and without its value, which reads as an empty one."""
 
 
 def sheets_of(path: Path, wanted: str = "") -> dict[str, list[list[Any]]]:
@@ -40,6 +44,16 @@ def sheets_of(path: Path, wanted: str = "") -> dict[str, list[list[Any]]]:
     return dict(found)
 
 
+def unsaved(path: str) -> str:
+    """The first cell whose formula has no saved value; empty if there is none."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as parts:
+            for name in parts.namelist():
+                if name.startswith("xl/worksheets/sheet") and (found := UNSAVED.search(parts.read(name))):
+                    return found[1].decode()
+    return ""
+
+
 def main() -> None:
     """In the process of its own."""
     link = own_link()
@@ -55,9 +69,14 @@ def main() -> None:
         names = [sheet.name for sheet in book.sheets_metadata if sheet.typ == SheetTypeEnum.WorkSheet]
         if wanted and wanted not in names:
             said: Any = f"has no sheet {wanted!r}; it has {printable(', '.join(names), 200)}"
+        elif cell := unsaved(path):
+            said = (
+                f"has formulas without saved values, such as in cell {cell}: open it in a spreadsheet program and "
+                "save it"
+            )
         else:
             names = [wanted] if wanted else names
             said = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in names]
-    except (CalamineError, OSError) as error:
+    except (CalamineError, OSError, zipfile.BadZipFile) as error:
         said = f"cannot be read: {printable(in_brief(error), 120)}"
     link.send_bytes(msgspec.msgpack.encode(said, enc_hook=str))

@@ -5,10 +5,10 @@ list(train.rows())              # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ..
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,14 +109,27 @@ def _of_folder(path: Path) -> dict[str, File]:
 
 
 def _joined(paths: Sequence[Path]) -> File:
-    """The rows of several files, one after the other."""
-    read = [file for path in paths for file in read_file(path).values()]
-    name = paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
+    """The rows of several files, one after the other, with numbers that go on."""
+    read = [(path.name, file) for path in paths for file in read_file(path).values()]
+    if len(read) == 1:
+        return replace(read[0][1], name=read[0][0])
+    before: list[int] = []
+    """How many numbers the files before each one have, as far as they are read."""
 
     def rows() -> Numbered:
-        return chain.from_iterable(file.rows() for file in read)
+        before.clear()
+        last = 0
+        for _, file in read:
+            before.append(last)
+            for number, row in file.rows():
+                last = before[-1] + number
+                yield last, row
 
-    return replace(read[0], rows=rows, name=name)
+    def place(number: int) -> str:
+        at = bisect_left(before, number) - 1
+        return f"row {number - before[at]} of {read[at][0]}"
+
+    return replace(read[0][1], rows=rows, name=f"{paths[0].name} to {paths[-1].name}", places=place)
 
 
 def _of_datasets(spec: DataSpec) -> dict[str, File]:

@@ -310,7 +310,7 @@ def _read(spec: DataSpec, room: Path) -> Info:
                 writer.add(row, side is held_out, number)
             except Unusable as reason:
                 skipped += 1
-                said = f"row {number} of {side.name} {reason}"
+                said = f"{side.place(number)} {reason}"
                 first = first or said
                 if not isinstance(reason, LongerThanWanted):
                     wrong += 1
@@ -327,7 +327,7 @@ def _read(spec: DataSpec, room: Path) -> Info:
                     kind = UNIT
                 kinds[kind] += 1
                 if len(odd.setdefault(kind, [])) < SHOWN:
-                    odd[kind].append(f"row {number} of {side.name}: {printable(row.right[0], 40)!r}")
+                    odd[kind].append(f"{side.place(number)}: {printable(row.right[0], 40)!r}")
     read = sum(writer.counts.values())
     if not read and not skipped:
         raise UserError(f"{spec.path} has no rows")

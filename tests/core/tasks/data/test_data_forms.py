@@ -326,3 +326,26 @@ def test_a_split_without_right_answers_says_which_one_to_take(tmp_path: Path) ->
     rows = [{"ctx": f"Then {n}", "endings": ["he runs", "he sits"], "label": ""} for n in range(12)]
     with pytest.raises(UserError, match=r"no right answer.*take another \(validation\)"):
         data_task(path=str(write(tmp_path / "test.jsonl", rows)))
+
+
+def test_formulas_without_saved_values_are_said(tmp_path: Path) -> None:
+    """Programs that write workbooks leave values out, and a cell without one reads as an empty one."""
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for row in (["question", "answer"], *([f"{n} + 1?", n + 1] for n in range(20)), ["2 + 2?", "=2+2"]):
+        book.active.append(row)
+    book.save(tmp_path / "book.xlsx")
+    with pytest.raises(UserError, match="formulas without saved values, such as in cell B22"):
+        data_task(path=str(tmp_path / "book.xlsx"))
+
+
+def test_a_row_of_several_files_is_named_by_its_file(tmp_path: Path) -> None:
+    for name, bad in (("a", 3), ("b", 2)):
+        rows = [{"question": f"{name} {n}?", "answer": None if n == bad else "x"} for n in range(1, 4)]
+        write(tmp_path / f"{name}.jsonl", rows)
+    with pytest.raises(UserError, match=r"row 3 of a\.jsonl"):
+        data_task(path=str(tmp_path))
+    (tmp_path / "a.jsonl").write_text((tmp_path / "a.jsonl").read_text().replace("null", '"x"'))
+    with pytest.raises(UserError, match=r"row 2 of b\.jsonl"):
+        data_task(path=str(tmp_path))
