@@ -101,7 +101,8 @@ class _Patterns:
             r"\b(?:i|we)(?:\s(?:would|will)|['’](?:d|ll))?\s(?:choose|pick|select|go\s(?:with|for)|say|vote\sfor|take)"
             r"|\bi(?:['’]m|\sam)\sgoing\s(?:with|for)|(?:^|[.!?]\s)(?:choose|pick|select|definitely|probably|richtig\sist)"
             r"|\b(?:it|this|that)(?:\sis|['’]s|\s(?:must|should|would)\sbe)"
-            rf"|(?:{named})(?:\scorrect[ae])?(?:\s(?:is|ist|est|es|must\sbe|should\sbe|would\sbe)|\s{{0,2}}[:=])"
+            rf"|(?<!wrong\s)(?<!incorrect\s)(?<!false\s)(?:{named})(?:\scorrect[ae])?"
+            r"(?:\s(?:is|ist|est|es|must\sbe|should\sbe|would\sbe)|\s{0,2}[:=])"
             r"|选项[是为]|选择?"
         )
         right = r"(?:correct[ae]?|right|true|answer|best|richtig|korrekt)"

@@ -30,7 +30,8 @@ _BRACE = re.compile(r"\\?[{}]")
 _TAGS = re.compile(r"<(/?)(?:answer|final_answer|final)>", re.IGNORECASE)
 _STATEMENT = re.compile(
     r"""
-    (?: \b(?:answer|ans|result|solution|antwort|lösung|r[ée]ponse|respuesta|risposta)\b
+    (?: (?<!wrong\s)(?<!incorrect\s)(?<!false\s)
+        \b(?:answer|ans|result|solution|antwort|lösung|r[ée]ponse|respuesta|risposta)\b
         (?:\s{1,3}to\ [^.:\n=]{1,80}?|\s(?:correct[ae]|lautet))? [*_`"')\]]{0,4}
         (?: \s{0,3} [:：=→] | \s(?:--|[-–—])(?=\s)
           | \s{1,3} (?:is|are|was|(?:must|should|would|will)\ be|ist|est|es)\b (?:\s(?:clearly|therefore)\b)? )

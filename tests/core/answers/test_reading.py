@@ -543,3 +543,11 @@ def test_who_changes_his_mind_is_heard_last(first: str, then: str, form: str) ->
 def test_a_decimal_in_brackets_is_not_negative(above: int, below: int) -> None:
     value = f"{above}.{below:02}5"
     assert score("number", f"({value})", value) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["The wrong answer is B.", "The incorrect answer is B) zoo", "The incorrect option is B"]
+)
+def test_what_is_called_wrong_is_not_chosen(text: str) -> None:
+    assert choice(text, {"A": "school", "B": "zoo"}) != "B"
+    assert choice(f"{text} The right answer is A.", {"A": "school", "B": "zoo"}) == "A"

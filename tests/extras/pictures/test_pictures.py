@@ -12,7 +12,7 @@ from shoal.tasks import Tasks
 from shoal.tasks.draw import InvalidRollout, validate
 from shoal_extras.pictures.canvas import COLOURS, SHAPES, Canvas
 from shoal_extras.pictures.questions import CompareBars, CountDots
-from shoal_web.watch.pictures import pictures_of
+from shoal_web.watch.pictures import shown_again
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def test_each_question_has_a_picture_and_an_answer_that_scores(tasks: Tasks) -> 
 
 
 def test_a_picture_that_is_shown_again_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = pictures_of("count_dots", "1", 7, 3)
+    first = shown_again("count_dots", "1", 7, 3)
     assert first
     monkeypatch.setattr(CountDots, "draw", None)
-    assert pictures_of("count_dots", "1", 7, 3) == first
+    assert shown_again("count_dots", "1", 7, 3) == first
 
 
 def test_no_answer_is_right_for_many_questions(tasks: Tasks) -> None:

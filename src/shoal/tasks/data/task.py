@@ -22,6 +22,7 @@ from shoal.tasks.data.rows import Row
 from shoal.tasks.data.scores import row_score
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Info, Rows, prepared
+from shoal.untrusted import printable
 
 
 def data_task(**parameters: Any) -> DataTask:
@@ -87,9 +88,11 @@ class DataTask:
         parts += ["decimal comma"] if info.comma else []
         parts += [f"scored by {self.kind}" if info.answer else "without right answers"]
         parts[-1] += f"; its hash is {info.content[:12]}"
-        notes = [f"{info.skipped:,} rows left out: {info.first}"] if info.skipped else []
+        notes = [f"{info.skipped:,} row{'s' * (info.skipped != 1)} left out: {info.first}"] if info.skipped else []
         notes += [f"{info.odd_count:,} of another kind: {'; '.join(info.odd)}"] if info.odd_count else []
         notes += [f"{info.duplicates:,} repeat an earlier one"] if info.duplicates else []
+        others = [one for one in info.columns if f"'{one}'" not in info.form and f"'{one}." not in info.form]
+        notes += [f"the model does not see {printable(', '.join(others), 100)}"] if others else []
         notes += [f"{info.conflict_count:,} contradict: {'; '.join(info.conflicts)}"] if info.conflicts else []
         return "; ".join([", ".join(parts), *notes])
 

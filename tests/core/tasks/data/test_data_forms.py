@@ -349,3 +349,8 @@ def test_a_row_of_several_files_is_named_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text((tmp_path / "a.jsonl").read_text().replace("null", '"x"'))
     with pytest.raises(UserError, match=r"row 2 of b\.jsonl"):
         data_task(path=str(tmp_path))
+
+
+def test_columns_that_the_model_does_not_see_are_named(tmp_path: Path) -> None:
+    rows = [{"text": f"Story {n}.", "question": f"Who {n}?", "answer": "Ann"} for n in range(12)]
+    assert "the model does not see text" in data_task(path=str(write(tmp_path / "x.jsonl", rows))).description
