@@ -11,8 +11,9 @@ from typing import Final
 
 from shoal.answers.choice import DIGITS, LETTERS, choice
 from shoal.answers.mathematics import equal
-from shoal.answers.number import number, same, whole_number
+from shoal.answers.number import Number, number, same, whole_number
 from shoal.answers.place import bare, place
+from shoal.answers.units import is_other_unit
 from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
@@ -34,7 +35,9 @@ def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = 
         case "number":
             where, wanted = place(said), _right_number(right, comma)
             found = number(where.text, comma) if where else None
-            return float(found is not None and wanted is not None and same(found, wanted))
+            if where is None or wanted is None or not _is(wanted, found):
+                return 0.0
+            return float(not is_other_unit(where.text, right, lambda value: _is(wanted, number(value, comma))))
         case "choice":
             label = right if right in (options or ()) else _label(right)
             return float(label != "" and choice(said, options or labels_like(label)) == label)
@@ -80,6 +83,10 @@ def labels_like(right: str) -> str:
 
 def _label(right: str) -> str:
     return choice(right, labels_like(right))
+
+
+def _is(wanted: Number, found: Number | None) -> bool:
+    return found is not None and same(found, wanted)
 
 
 _right_number = lru_cache(maxsize=4096)(number)

@@ -551,3 +551,24 @@ def test_a_decimal_in_brackets_is_not_negative(above: int, below: int) -> None:
 def test_what_is_called_wrong_is_not_chosen(text: str) -> None:
     assert choice(text, {"A": "school", "B": "zoo"}) != "B"
     assert choice(f"{text} The right answer is A.", {"A": "school", "B": "zoo"}) == "A"
+
+
+UNITS = [
+    ("22000 kilograms", "22000 grams", 0),
+    ("25000km", "25000 m", 0),
+    ("25 m/s", "25 km/h", 0),
+    ("22000 g", "22000 grams", 1),
+    ("22000", "22000 grams", 1),
+    ("22000 grams", "22000", 1),
+    ("22 kg (22000 g)", "22 kg", 1),
+    ("22 kg = 22000 g", "22000 g", 1),
+    ("5 Meters.", "5 m", 1),
+    ("14 apples", "14 legs", 1),
+    ("$5", "5 dollars", 1),
+    ("-1,200 m", "-1200 metres", 1),
+]
+
+
+@pytest.mark.parametrize(("said", "right", "expected"), UNITS)
+def test_another_unit_is_wrong_where_the_right_answer_has_one(said: str, right: str, expected: int) -> None:
+    assert score("number", said, right) == expected
