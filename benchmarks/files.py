@@ -415,7 +415,7 @@ def cases() -> list[Case]:
             "formulas.xlsx",
             "formulas that no program has computed",
             sheets(Quiz=[HEAD, *([a, f"={b}+0"] for a, b in SUMS.items())]),
-            "no 'answer'",
+            "formulas without saved values",
         ),
         Case(
             "splits.xlsx",
