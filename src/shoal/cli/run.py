@@ -26,7 +26,7 @@ Settings can also stand in a TOML file (--config FILE); flags go over the file."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_files(parser)
-    ask = "how data are asked: auto (find out, in at most two minutes), plain or a way that `shoal probe` names"
+    ask = "how data are asked: auto finds out; plain, or a way of `shoal probe`"
     parser.add_argument("--ask", default="auto", metavar="WAY", help=ask)
     add_run_arguments(parser)
     add_settings(parser, without=("network.", "evaluation.judges"))  # they are for `shoal join`

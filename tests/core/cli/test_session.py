@@ -138,7 +138,7 @@ def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path
     text = said(run, finished=True)
     assert "Which is larger, 36 or 39?\n    before  wrong  It is the larger one.\n" in text
     assert "    after   right  ?[31m[bold]39[/bold]\n" in text
-    assert "of 1 questions that it never practised 1 became right, 0 became wrong (bob):\n" in text
+    assert "of 1 question that it never practised 1 became right, 0 became wrong (bob):\n" in text
     assert "larger" not in said(run, finished=True, quiet=True)
 
 

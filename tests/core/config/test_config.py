@@ -103,8 +103,9 @@ ON_THE_MACHINE = {
     "policy.device",
     "policy.dtype",
     "round.workers",
+    "peers.shorten",
 }
-"""Settings whose `auto` depends on where the run takes place."""
+"""Settings whose `auto` depends on the machine, or on the swarm."""
 
 
 @given(variations)
