@@ -6,7 +6,7 @@
 See docs/guides/rewards.md.
 """
 
-from shoal.rewards.combined import Combined, Entry, RewardVerifier
+from shoal.rewards.combined import Combined, Entry, Filled, RewardVerifier
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.make import rewards_of
 from shoal.rewards.reward import Pointwise, Reward, Verified
@@ -14,6 +14,7 @@ from shoal.rewards.reward import Pointwise, Reward, Verified
 __all__ = [
     "Combined",
     "Entry",
+    "Filled",
     "FunctionReward",
     "Pointwise",
     "Reward",

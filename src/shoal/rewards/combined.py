@@ -16,6 +16,10 @@ from shoal.rewards.reward import FAILED, Items, Reward, Values, Verified
 from shoal.rollout import Answer, QuestionId
 
 
+class Filled(float):
+    """The mean of a group, which an answer gets to which no reward applies, but one to others of its group."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One of several rewards."""
@@ -84,7 +88,8 @@ class Combined:
         whole = [value for value in raw if value is not None and value != FAILED]
         self._silent += all(value is None for value in raw)
         mean, least = fmean(whole) if whole else 0.0, min([0.0, *whole])
-        return [mean if value is None else least if value == FAILED else value for value in raw]
+        nothing = Filled(mean) if whole else mean
+        return [nothing if value is None else least if value == FAILED else value for value in raw]
 
     def _sum(self, values: Sequence[float | None]) -> float | None:
         """The reward of one answer: the weighted sum of the values that are known, times the gates that are. Gates

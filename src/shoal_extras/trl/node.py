@@ -105,11 +105,11 @@ class TRLNode:
         completions: Sequence[Any],
         log_extra: Callable[[str, list[Any]], None],
         log_metric: Callable[[str, float], None],
-        shoal_reward: Sequence[float] | None = None,
+        shoal_reward: Sequence[float | None] | None = None,
         shoal_question: Sequence[str] = (),
         shoal_maker: Sequence[str] = (),
         **columns: Any,
-    ) -> list[float]:
+    ) -> list[float | None]:
         """The rewards that shoal gave, as a reward function of TRL. It also logs the round's figures."""
         if shoal_reward is None or self._opened is None:
             raise UserError(NEVER_ASKED)

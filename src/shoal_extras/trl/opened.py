@@ -19,7 +19,7 @@ from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
 from shoal.protocols import Grader, Swarm
-from shoal.rewards import Combined, RewardVerifier, rewards_of
+from shoal.rewards import Combined, Filled, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Scored
 from shoal.runs.build import make_selection, shortens
@@ -221,7 +221,7 @@ def rows(batch: Sequence[Scored], policy: TrainerPolicy) -> list[dict[str, Any]]
         {
             "prompt_ids": prompt,
             "completion_ids": policy.completion_ids(completion),
-            "shoal_reward": reward,
+            "shoal_reward": None if isinstance(reward, Filled) else reward,  # TRL does not learn from it then
             "shoal_question": scored.question.shown,
             "shoal_maker": scored.rollout.node,
         }

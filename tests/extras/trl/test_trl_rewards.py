@@ -104,9 +104,6 @@ def test_rewards_and_advantages_are_those_of_trl(
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    reason="shoal divides by the deviation of all answers, and TRL by that of the scored ones: up to 1.7 times"
-)
 @pytest.mark.parametrize("functions", [[own.sometimes], [own.sometimes, own.sometimes_nan], [own.sometimes, own.never]])
 def test_what_no_function_scores_is_learned_from_as_in_trl(tmp_path: Path, functions: list[Function]) -> None:
     """TRL counts such a completion neither in the mean of its group nor among those that learn."""
