@@ -164,6 +164,7 @@ FIGURES = {
     "mean/rollouts/live_local": "live groups of a node in a round, of its own",
     "mean/gradient/peers": "share of the gradient from others",
     "mean/peers/ess": "effective sample size of peers' rollouts",
+    "mean/peers/gated": "peers' rollouts gated",  # of studies before what right answers carry was taken out
     "mean/peers/shortened": "taken out of peers' right answers",
     "attack/planted": "planted text: share of honest completions, last fifth",
     "attack/reasoning": "wrong reasoning: share of honest completions, last fifth",
