@@ -198,7 +198,9 @@ class Forwarder:
                 await zenoh.writer.drain()
                 await asyncio.sleep(0)  # others' turn
         except Cut as cut:
-            usage.cut, usage.cut_at = self._refuse(address, str(cut)), time.monotonic()
+            why = self._refuse(address, str(cut))
+            if node is not None:  # else it was never in: its certificates do not fit
+                usage.cut, usage.cut_at = why, time.monotonic()
         except (asyncio.IncompleteReadError, OSError):  # it left
             pass
         finally:

@@ -47,7 +47,7 @@ def result(answer: str = RIGHT, rollouts: int = 2) -> RoundResult:
     local = [Scored(each, question(number), (0.0, 1.0)) for number, each in enumerate(own)]
     of_others = msgspec.structs.replace(own[0], node="eve", completions=(Completion.of(answer),))
     foreign = Scored(of_others, question(9), (1.0,), from_peer=True)
-    return RoundResult(local, [*local, foreign], UpdateResult({}, {}, {}))
+    return RoundResult(local, [*local, foreign], UpdateResult({}, {}))
 
 
 def rows(round: int, *nodes: str, **figures: Any) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def test_rollouts_are_few_and_plain_text() -> None:
 
 
 def test_a_round_without_answers_has_no_rollouts() -> None:
-    assert tracked_rollouts([("ada", RoundResult([], [], UpdateResult({}, {}, {})))]) == []
+    assert tracked_rollouts([("ada", RoundResult([], [], UpdateResult({}, {})))]) == []
 
 
 def test_settings_are_reported_without_addresses_and_passwords() -> None:
