@@ -42,43 +42,28 @@ LABEL: Final = 15
 
 
 @dataclass(frozen=True)
-class WayCount:
-    """What the answers to training questions of one task were like, asked in one way."""
-
-    way: str
-    """Its name, as `--ask` takes it."""
-    right: int
-    answers: int
-    live: int
-    """Questions whose answers differ in reward: what can be learned from."""
-    questions: int
-    cut: int
-    """Answers that ran into the longest length."""
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A run's settings with the way of asking, and what was found."""
 
     config: Config
-    ways: Mapping[str, Sequence[WayCount]] = field(default_factory=dict)
-    """Of each task by its label; empty where nothing was asked."""
+    ways: Mapping[str, Sequence[Found]] = field(default_factory=dict)
+    """Of each task by its label what each way gave; empty where nothing was asked."""
     chosen: Mapping[str, str] = field(default_factory=dict)
     """The way that each task is asked in. A task that no way teaches anything has none."""
 
     @property
     def verdict(self) -> str:
         """Why nothing can be learned and what to do, in two lines, where many answers say so in every way; or ""."""
-        counts = [one for ways in self.ways.values() for one in ways]
-        right, answers = sum(one.right for one in counts), sum(one.answers for one in counts)
-        if self.chosen or answers < SURE or any(one.live for one in counts) or right not in (0, answers):
+        found = [one for ways in self.ways.values() for one in ways]
+        right, answers = sum(sum(one.right) for one in found), sum(one.answers for one in found)
+        if self.chosen or answers < SURE or any(one.live_share for one in found) or right not in (0, answers):
             return ""
         do = (
             "take harder questions: the model knows these"
             if right
             else "take easier questions, or a larger model (--model)"
         )
-        what = f"all {answers} answers, in {len(counts)} ways of asking, are {'right' if right else 'wrong'}"
+        what = f"all {answers} answers, in {len(found)} ways of asking, are {'right' if right else 'wrong'}"
         return f"nothing to learn: {what}\n  do: {do}"
 
 
@@ -122,8 +107,7 @@ def prepare(config: Config, ask: str, console: Console) -> Prepared:
         say("time", line)
     if not finds:
         return Prepared(config)
-    counted = {label: [_count(one) for one in ways] for label, ways in found.ways.items()}
-    return Prepared(config, counted, {label: one.way.name for label, one in found.best.items()})
+    return Prepared(config, found.ways, {label: one.way.name for label, one in found.best.items()})
 
 
 def way_of(ask: str) -> Way | None:
@@ -181,12 +165,7 @@ def said(ways: Sequence[Found], best: Found | None, known: bool) -> str:
 
 
 def _share(one: Found) -> str:
-    return f"{sum(one.right)} of {one.G * len(one.right)}"
-
-
-def _count(one: Found) -> WayCount:
-    answers, questions = one.G * len(one.right), len(one.right)
-    return WayCount(one.way.name, sum(one.right), answers, sum(one.live), questions, one.truncated)
+    return f"{sum(one.right)} of {one.answers}"
 
 
 def forecast(config: Config, speed: Speed) -> tuple[int, str]:

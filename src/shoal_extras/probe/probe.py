@@ -103,9 +103,13 @@ class Found:
         self.truncated += sum(one.finish_reason == FinishReason.length for one in completions)
 
     @property
+    def answers(self) -> int:
+        return self.G * len(self.right)
+
+    @property
     def pass_at_1(self) -> Estimate:
         """The share of right answers, with Wilson's interval over questions."""
-        value = sum(self.right) / max(1, self.G * len(self.right))
+        value = sum(self.right) / max(1, self.answers)
         return Estimate(value, *wilson(value, max(1, len(self.right))))
 
     @property

@@ -14,6 +14,7 @@ from rich.console import Console
 from shoal.cli.main import main
 from shoal.config.load import config_from_keywords
 from shoal.config.settings import Config
+from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Completion, FinishReason, Part, Question
 from shoal_extras.probe import before, finding
@@ -67,9 +68,9 @@ def test_the_way_found_is_in_the_settings_of_the_run(quiz: Path) -> None:
     assert prepared.chosen == {"quiz": "examples"}
     [spec] = prepared.config.tasks.sources
     assert (spec.examples, spec.answer, spec.parameters["path"]) == (3, "whole", str(quiz))
-    counts = {one.way: one for one in prepared.ways["quiz"]}
-    assert counts["plain"].right == 0 < counts["plain"].answers
-    assert counts["examples"].right == counts["examples"].live == counts["examples"].questions
+    counts = {one.way.name: one for one in prepared.ways["quiz"]}
+    assert sum(counts["plain"].right) == 0 < counts["plain"].answers
+    assert counts["examples"].live_share == 1 == min(counts["examples"].right)
 
 
 def test_it_is_found_once_for_the_same_model_data_and_settings(quiz: Path) -> None:
@@ -188,7 +189,7 @@ def test_where_nothing_is_right_it_says_so_and_which_way_is_taken(quiz: Path, mo
     console = Console(record=True, width=300)
     prepared = before.prepare(settings(quiz), "auto", console)
     assert prepared.chosen == {}
-    assert all(one.right == 0 < one.answers for one in prepared.ways["quiz"])
+    assert all(sum(one.right) == 0 < one.answers for one in prepared.ways["quiz"])
     said = " ".join(console.export_text().split())
     assert (
         "answers are right, and no question has right and wrong ones; taken: the question alone (--ask plain)" in said
@@ -207,8 +208,9 @@ def test_where_nothing_is_right_it_says_so_and_which_way_is_taken(quiz: Path, mo
 def test_it_says_where_no_way_of_asking_teaches_anything(
     right: int, live: int, chosen: dict[str, str], said: str
 ) -> None:
-    counts = [before.WayCount(way, right, 256, live, 32, 0) for way in ("plain", "short")]
-    assert before.Prepared(Config(), {"quiz": counts}, chosen).verdict.startswith(said)
-    assert bool(before.Prepared(Config(), {"quiz": counts}, chosen).verdict) == bool(said)
-    few = [before.WayCount("plain", 0, 8, 0, 1, 0)]
+    spec = TaskSpec(name="gcd")
+    found = [Found(spec, way, 8, [right // 32] * 32, [bool(live), *[False] * 31]) for way in WAYS[:2]]
+    assert before.Prepared(Config(), {"quiz": found}, chosen).verdict.startswith(said)
+    assert bool(before.Prepared(Config(), {"quiz": found}, chosen).verdict) == bool(said)
+    few = [Found(spec, WAYS[0], 8, [0], [False])]
     assert not before.Prepared(Config(), {"quiz": few}).verdict
