@@ -32,8 +32,6 @@ class Trained:
     """Its maker."""
     from_peer: bool = False
     """Whether a peer made it."""
-    group: int = 0
-    """The number of its rollout in the update."""
     observed: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Tokens that an environment says before some of `token_ids`, by their numbers. They are read, not trained."""
 

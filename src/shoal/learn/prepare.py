@@ -81,14 +81,14 @@ def pack(
     scales = maker_scales([(g.scored.rollout.node, g.size) for g in of_peers], own_size, limit)
     rows: list[Row] = []
     offset = 0
-    for number, group in enumerate(groups):
+    for group in groups:
         maker, from_peer = group.scored.rollout.node, group.scored.from_peer
         scale = scales.get(maker, 1.0) if from_peer else 1.0
         sequences = []
         for ids, observed, advantage in zip(group.ids, group.observed, group.advantages, strict=True):
             weight = scale * next(weights)
             if ids and (group.scored.has_signal or everything):
-                sequences.append(Trained(ids, advantage, weight, offset, maker, from_peer, number, observed))
+                sequences.append(Trained(ids, advantage, weight, offset, maker, from_peer, observed))
                 offset += len(ids)
         if sequences:
             rows += make_rows(policy.prompt_ids(group.scored.question), sequences, token_budget)
