@@ -59,7 +59,8 @@ class _Turn:
         """Runs the call until it pauses or ends. Raises its error."""
         self._runs = True
         self._go.release()
-        self._back.acquire()
+        while not self._back.acquire(timeout=0.5):  # a signal just before a wait without a limit would not end it
+            pass
         if self.done.done():
             self.done.result()
 
