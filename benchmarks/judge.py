@@ -50,6 +50,7 @@ from shoal_host.judge.messages import (
 )
 from shoal_host.judge.records import FILE
 
+SCORES = "SELECT lower(hex(n.key)) AS key, a.round, o.score"
 Latencies = dict[str, list[float]]
 LIMIT = 10.0
 """Seconds after which an honest client gives a request up: it was not served."""
@@ -339,7 +340,9 @@ def main() -> int:
             result["judge_cpu_ms_per_request"] = round(1000 * spent / max(1, result["requests"]), 2)
             result["judge_mib"] = round(process.memory_info().rss / 2**20, 1)
             result["load_average"] = round(os.getloadavg()[0], 1)
-        kept = {(row["key"], row["round"]): row["score"] for row in reports.rows(folder / FILE)}
+        kept = {
+            (row["key"], row["round"]): row["score"] for row in reports.read(folder / FILE, f"{SCORES} {reports.FROM}")
+        }
         told = {(node.identity.id, round): score for node in honest for round, score in node.verdicts.items()}
         if honest:
             result["acknowledged"] = len(told)

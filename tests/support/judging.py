@@ -18,6 +18,7 @@ import msgspec
 
 import shoal
 from shoal.identity.keys import Identity
+from shoal_host.judge import reports
 from shoal_host.judge.messages import (
     Answer,
     Ask,
@@ -31,7 +32,16 @@ from shoal_host.judge.messages import (
     seal,
 )
 
+ROWS = """
+SELECT lower(hex(n.key)) AS key, a.model, a.in_swarm, a.round, a.number, a.label AS task, o.score, o.outcome
+FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id ORDER BY a.id
+"""
 FAST = ("--work", "0", "--interval", "0.001", "--task", "chain_sum", "--task", "spell_backward")
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The settled questions in a judge's records, in order."""
+    return reports.read(path, ROWS)
 
 
 class Served:

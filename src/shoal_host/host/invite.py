@@ -1,12 +1,10 @@
 """Makes the invitation of a host, keeps it in the folder, and shows it."""
 
-import io
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import segno
 from rich.console import Console
 from rich.text import Text
 
@@ -21,15 +19,13 @@ from shoal_host.invitations.invitation import sign_entry, written
 from shoal_web.serving.server import is_loopback
 
 LOGS: Final = "logs"
-INVITATION, PICTURE = "invitation", "invitation.png"
+INVITATION: Final = "invitation"
 DAYS: Final = 365
 """For which an invitation holds. Each start writes a new one."""
-MARGIN: Final = 2
-"""Squares around a code on a terminal. Four are the standard; two are enough for cameras and fit 80 columns."""
 
 
 def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
-    """The invitation, which is also written into the folder, as a line and as a picture. Raises `UserError`."""
+    """The invitation, which is also written into the folder. Raises `UserError`."""
     now = int(time.time())
     reached = settings.reached
     entry = Entry(
@@ -48,16 +44,13 @@ def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
     except BadEntry as error:
         raise UserError(f"nobody could join: {printable(str(error), 200)}") from None
     replace(folder / INVITATION, f"{word}\n".encode())
-    picture = io.BytesIO()
-    code_of(word).save(picture, kind="png", scale=6, border=4)
-    replace(folder / PICTURE, picture.getvalue())
     return word
 
 
 def show(console: Console, folder: Path, settings: HostSettings, parts: Sequence[Part], word: str) -> None:
-    """Prints where the parts are, and the invitation, with a QR code where a terminal has room for it."""
+    """Prints where the parts are, and the invitation."""
 
-    def say(text: str = "") -> None:
+    def say(text: str) -> None:
         console.print(Text(text))
 
     for part in parts:
@@ -67,25 +60,8 @@ def show(console: Console, folder: Path, settings: HostSettings, parts: Sequence
         say("only this machine can join: give --address HOST, by which others reach it")
     if not is_loopback(settings.pages):
         say(f"window and page ask for the token in {folder / 'token'}")
-    code = drawn(code_of(word))
-    say()
-    if console.is_terminal and console.width >= len(code[0]):
-        for line in code:
-            console.print(line)
-    say(f"Whoever runs this line joins; {folder / PICTURE} has it as a QR code:")
+    say(f"\nWhoever runs this line, which {folder / INVITATION} has, joins:")
     say(f"\n    shoal join {word}\n")
     if settings.private:
         say("It has the secret of the swarm: give it to members alone.")
     say("Ctrl-C ends all parts.")
-
-
-def code_of(text: str) -> segno.QRCode:
-    """The smallest QR code of `text`."""
-    return segno.make_qr(text, error="l", boost_error=False)
-
-
-def drawn(code: segno.QRCode) -> list[Text]:
-    """The code for a terminal: two rows of its squares in each line, dark on light, with the margin it needs."""
-    out = io.StringIO()
-    code.terminal(out, border=MARGIN, compact=True)
-    return [Text(line, "white on black", no_wrap=True) for line in out.getvalue().splitlines()]

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from shoal.config.judge_address import parse_judge_address
 from shoal.config.tasks import TasksConfig
@@ -25,8 +25,7 @@ from shoal.tasks.suites import specs_of
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import printable
 
-VERSION: Final = 2
-DOMAIN: Final = b"shoal directory entry v1\0"
+DOMAIN: Final = b"shoal entry v3\0"
 DAY: Final = 86_400
 LONGEST: Final = 400 * DAY
 """Seconds for which an entry may hold."""
@@ -35,14 +34,13 @@ Time = Annotated[int, Meta(ge=0, le=2**37)]
 Line = Annotated[str, Meta(max_length=160)]
 Place = Annotated[str, Meta(min_length=1, max_length=320)]
 Word = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
-Fingerprint = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class BadEntry(ValueError):  # noqa: N818 (it is what a stranger wrote, not a fault)
     """An entry that is not used. The message says why, in a few words."""
 
 
-class EntryTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EntryTasks(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """The tasks of a swarm, as the settings of `[tasks]` say it. Parameters of a task's own are no part of it: a few
     digits in one can make a question of gigabytes."""
 
@@ -52,24 +50,23 @@ class EntryTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of `[tasks]` that say what is asked, so that nothing else is mixed in."""
-        return {**msgspec.to_builtins(self), "sources": [], "examples": "task", "answer": "task"}
+        return {"suite": self.suite, "only": list(self.only), "sources": [], "examples": "task", "answer": "task"}
 
     def __str__(self) -> str:
         return f"suite {self.suite}" + (f": {', '.join(self.only)}" if self.only else "")
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A swarm, in the words of its host."""
 
-    version: int = VERSION
     name: Word
     """Of the swarm. From the first join on it belongs to the key."""
     about: Line = ""
     relays: Annotated[tuple[Place, ...], Meta(min_length=1, max_length=8)]
     tasks: EntryTasks
     judges: Annotated[tuple[Place, ...], Meta(max_length=4)] = ()
-    certificate: Fingerprint | UnsetType = UNSET
-    """SHA-256 of the one certificate (DER) that the relays show, which are all at tls/ then. Unset: public authorities
+    certificate: Annotated[str, Meta(pattern=r"\A([0-9a-f]{64})?\Z")] = ""
+    """SHA-256 of the one certificate (DER) that the relays show, which are all at tls/ then. Empty: public authorities
     vouch for relays at tls/."""
     key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     """The host's public key."""
@@ -92,8 +89,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def statement(self) -> bytes:
-        """The bytes that are signed: JSON with sorted keys, without white space, in UTF-8."""
-        return DOMAIN + msgspec.json.encode(self, order="sorted")
+        """The bytes that are signed."""
+        return DOMAIN + msgspec.msgpack.encode(self)
 
 
 def check(entry: Entry) -> None:

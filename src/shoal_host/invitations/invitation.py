@@ -1,19 +1,18 @@
-"""An invitation: a swarm's signed entry as one word to paste or to scan, with the secret of a private swarm.
+"""An invitation: a swarm's signed entry as one word to paste, with the secret of a private swarm.
 
     word = written(sign_entry(entry, identity))            # SHOAL:AEOPQ...
     opened = read_invitation(word, now=time.time())        # an `Invitation`, or `BadEntry` with the reason
 
 Whoever passes it on can change nothing: what is signed is made again from what was read, so what is verified is what is
-used. Base32 in capitals makes the smallest QR code, and no shell, chat or terminal changes it.
+used. No shell, chat or terminal changes Base32 in capitals.
 
-    SHOAL: base32( checksum of 4 bytes | version, 1 byte | MessagePack array of the fields )
+    SHOAL: base32( checksum of 4 bytes | version, 1 byte | MessagePack array: entry, signature, secret )
 """
 
 import base64
 import binascii
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
@@ -22,10 +21,10 @@ from msgspec import Meta
 from shoal.identity.keys import Identity, verify
 from shoal.identity.secret import SHORTEST
 from shoal.untrusted import UNDECODABLE, printable
-from shoal_host.invitations.entry import BadEntry, Entry, EntryTasks, check, date
+from shoal_host.invitations.entry import BadEntry, Entry, check, date
 
 PREFIX: Final = "SHOAL:"
-VERSION: Final = 2
+VERSION: Final = 3
 LONGEST: Final = 4096
 """Characters of an invitation."""
 CHECKSUM: Final = 4
@@ -35,33 +34,16 @@ AHEAD: Final = 600
 SECRET: Final = rf"[!-~]{{{SHORTEST},128}}"
 
 
-@dataclass(frozen=True)
-class Invitation:
+class Invitation(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
     """A swarm that somebody is invited to."""
 
     entry: Entry
     signature: bytes
-    secret: str = ""
+    secret: Annotated[str, Meta(pattern=rf"\A({SECRET})?\Z")] = ""
     """Of a private swarm. The host does not sign it."""
 
 
-class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """An entry with keys and hashes as bytes, its signature, and the secret. `Entry` bounds what stands in it."""
-
-    name: str
-    about: str
-    relays: list[str]
-    tasks: tuple[str, list[str]]
-    judges: list[str]
-    key: bytes
-    signed: int
-    expires: int
-    certificate: bytes
-    signature: bytes
-    secret: Annotated[str, Meta(pattern=rf"\A({SECRET})?\Z")]
-
-
-_decoder = msgspec.msgpack.Decoder(_Packed)
+_decoder = msgspec.msgpack.Decoder(Invitation)
 
 
 def sign_entry(entry: Entry, identity: Identity, secret: str = "") -> Invitation:
@@ -72,23 +54,9 @@ def sign_entry(entry: Entry, identity: Identity, secret: str = "") -> Invitation
 
 def written(invitation: Invitation) -> str:
     """The word that `read_invitation` reads. Raises `BadEntry` if it would be too long, or its secret is none."""
-    entry = invitation.entry
     if invitation.secret and not re.fullmatch(SECRET, invitation.secret):
         raise BadEntry(f"a secret has {SHORTEST} to 128 visible characters")
-    packed = _Packed(
-        entry.name,
-        entry.about,
-        list(entry.relays),
-        (entry.tasks.suite, list(entry.tasks.only)),
-        list(entry.judges),
-        bytes.fromhex(entry.key),
-        entry.signed,
-        entry.expires,
-        bytes.fromhex(entry.certificate or ""),
-        invitation.signature,
-        invitation.secret,
-    )
-    body = bytes([VERSION]) + msgspec.msgpack.encode(packed)
+    body = bytes([VERSION]) + msgspec.msgpack.encode(invitation)
     word = PREFIX + base64.b32encode(_checksum(body) + body).decode().rstrip("=")
     if len(word) > LONGEST:
         raise BadEntry(f"an invitation of {len(word)} characters, of at most {LONGEST}")
@@ -114,32 +82,20 @@ def read_invitation(word: str, now: float) -> Invitation:
         way = "update shoal" if body[0] > VERSION else "ask the host for a new one, by a newer shoal"
         raise BadEntry(f"it has version {body[0]}, and this shoal reads version {VERSION}: {way}")
     try:
-        packed = _decoder.decode(body[1:])
-        entry = _entry_in(packed)
+        invitation = _decoder.decode(body[1:])
     except UNDECODABLE as error:
         raise BadEntry(f"malformed: {printable(str(error), 120)}") from None
-    if not verify(bytes.fromhex(entry.key), packed.signature, entry.statement):
+    entry = invitation.entry
+    if not verify(bytes.fromhex(entry.key), invitation.signature, entry.statement):
         raise BadEntry("bad signature: its host did not write this, so ask the host for the line")
     if entry.signed > now + AHEAD:
         raise BadEntry(f"from the future: signed on {date(entry.signed)}, so the host's clock is wrong or this one")
     if entry.expires <= now:
         raise BadEntry(f"expired on {date(entry.expires)}: ask the host for a new one")
     check(entry)
-    invitation = Invitation(entry, packed.signature, packed.secret)
     if written(invitation) != word:
         raise BadEntry("malformed: an invitation is written in one way only")
     return invitation
-
-
-def _entry_in(packed: _Packed) -> Entry:
-    """Raises `msgspec.ValidationError` for what an entry may not have."""
-    fields = msgspec.structs.asdict(packed)
-    del fields["signature"], fields["secret"]
-    fields["key"] = packed.key.hex()
-    fields["tasks"] = dict(zip(EntryTasks.__struct_fields__, packed.tasks, strict=True))
-    if certificate := fields.pop("certificate"):
-        fields["certificate"] = certificate.hex()
-    return msgspec.convert(fields, Entry)
 
 
 def _checksum(body: bytes) -> bytes:

@@ -32,12 +32,13 @@ party. Or reports on a judge's records.
 
   shoal judge --suite pond --data judge               anybody can ask it on port 7460
   shoal judge --report judge                          the leaderboard: the last 100 questions of each node
-  shoal judge --rows judge > rows.csv                 a row for each question
 
 Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
 the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
 proxy before it (docs/guides/judge.md)."""
 LISTEN = "0.0.0.0:7460"
+COLUMNS = "rank node model in_swarm pass@1 low high questions lapsed void round".split()
+"""Of the leaderboard; `low` and `high` are the ends of the interval."""
 TERMS = {
     "limit": "seconds for an answer",
     "interval": "seconds between a node's questions",
@@ -51,18 +52,17 @@ TERMS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal judge`."""
     terms = Terms()
-    serve = parser.add_argument_group("serving")
-    serve.add_argument("--listen", default=LISTEN, metavar="HOST:PORT", help=f"where nodes ask (default {LISTEN})")
-    serve.add_argument("--data", type=Path, metavar="DIR", help="its folder: key, secret and records; made if absent")
-    serve.add_argument("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
-    serve.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
+    add = parser.add_argument
+    add("--listen", default=LISTEN, metavar="HOST:PORT", help=f"where nodes ask (default {LISTEN})")
+    add("--data", type=Path, metavar="DIR", help="its folder: key, secret and records; made if absent")
+    add("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
+    add("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
     for name, text in TERMS.items():
         default = getattr(terms, name)
         help = f"{text} (default {default:g})"
-        serve.add_argument(_flag(name), type=type(default), default=default, metavar="N", help=help)
-    report = parser.add_argument_group("reporting")
-    report.add_argument("--report", type=Path, metavar="DIR", help="print the leaderboard of the judge in this folder")
-    report.add_argument("--rows", type=Path, metavar="DIR", help="print a row for each of its questions, as CSV")
+        add(_flag(name), type=type(default), default=default, metavar="N", help=help)
+    shown = "print the leaderboard of the judge in this folder, and serve nothing"
+    add("--report", type=Path, metavar="DIR", help=shown)
 
 
 def _flag(name: str) -> str:
@@ -71,20 +71,16 @@ def _flag(name: str) -> str:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal judge`."""
-    folder = args.report or args.rows
-    if not folder:
+    if not args.report:
         return _serve(args)
     try:
-        if args.rows:
-            reports.write_rows(folder / FILE, sys.stdout)
-        else:
-            found = reports.leaderboard_of(folder / FILE)
-            console = Console(highlight=False)
-            if not console.is_terminal:
-                console.width = 160
-            console.print(_table(found) if found else "nothing yet")
+        found = reports.leaderboard_of(args.report / FILE)
     except sqlite3.Error as error:
-        raise UserError(f"the records in {folder} cannot be read: {error}") from error
+        raise UserError(f"the records in {args.report} cannot be read: {error}") from error
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    console.print(_table(found) if found else "nothing yet")
     return 0
 
 
@@ -93,17 +89,9 @@ def _table(found: list[dict[str, Any]]) -> Table:
         f"Each node's last {reports.COUNTED} questions, by the lower end of the 95 % interval (Wilson). "
         f"A rank takes {reports.RANKED} answers."
     )
-    table = Table(box=None, caption=caption, caption_justify="left")
-    interval = "95 % interval"
-    found = [row | {interval: f"{row['low']:.3f} to {row['high']:.3f}"} for row in found]
-    columns = [name for name in found[0] if name not in ("key", "time", "low", "high", interval)]
-    columns.insert(columns.index("pass@1") + 1, interval)
-    columns.sort(key="display_name".__eq__)  # the last one: it may go from right to left
-    for name in columns:
-        table.add_column(name, justify="left" if isinstance(found[0][name], str) else "right")
-    for row in found:
-        cells = [isolated(row[name]) if name == "display_name" else _cell(row[name]) for name in columns]
-        table.add_row(*map(Text, cells))  # Text: a model's name may hold markup
+    table = Table(*COLUMNS, "display_name", box=None, caption=caption, caption_justify="left")
+    for row in found:  # Text: a model's name may hold markup; the last column may go from right to left
+        table.add_row(*(Text(_cell(row[name])) for name in COLUMNS), Text(isolated(row["display_name"])))
     return table
 
 

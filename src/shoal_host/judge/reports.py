@@ -1,4 +1,4 @@
-"""What a judge's records say: a leaderboard, and a row for each question as CSV.
+"""What a judge's records say: the leaderboard.
 
 pass@1 is the share of right answers among the questions: lapsed ones are wrong, void ones are left out. Intervals are
 Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
@@ -11,12 +11,11 @@ answered more questions equally well.
 """
 
 import contextlib
-import csv
 import math
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -34,10 +33,6 @@ RANKED: Final = 50
 """Answers of these that a rank takes."""
 FROM: Final = "FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
 NODE: Final = "name_of(key) AS node, lower(hex(key)) AS key"
-ROWS: Final = f"""
-SELECT {NODE}, a.model, a.in_swarm, a.round, a.number, a.label AS task, o.score, o.outcome, o.failure, a.asked AS time
-{FROM} ORDER BY a.id
-"""
 BOARD: Final = f"""
 WITH latest AS (SELECT node, model, max(number) AS number FROM asks GROUP BY node, model), counted AS (
   SELECT n.key, a.model, iif(min(a.in_swarm) = max(a.in_swarm), min(a.in_swarm), NULL) AS in_swarm,
@@ -80,30 +75,10 @@ def read(path: Path, sql: str, values: Mapping[str, Any] | None = None, patience
             timer.cancel()
 
 
-def rows(path: Path) -> Iterator[Report]:
-    """One for each settled question, in order: for statistics over an open swarm. Rounds are the node's own count,
-    `in_swarm` and `model` are its declarations, `time` is when it asked."""
-    return read(path, ROWS)
-
-
 def leaderboard_of(path: Path, most: int = -1) -> list[Report]:
     """A row for each node and model, the best first, over its last `COUNTED` questions; those without a rank
     (None) come last. `most` rows."""
     return list(read(path, BOARD, {"most": most}))
-
-
-def write_rows(path: Path, file: IO[str]) -> None:
-    """Writes `rows` as CSV."""
-    writer = csv.writer(file, lineterminator="\n")
-    for place, row in enumerate(rows(path)):
-        if not place:
-            writer.writerow(row)
-        writer.writerow((row | {"model": _no_formula(row["model"])}).values())
-
-
-def _no_formula(name: str) -> str:
-    """A stranger's text that a spreadsheet does not take for a formula."""
-    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name
 
 
 def _display_name(statement: bytes) -> str:

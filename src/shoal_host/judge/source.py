@@ -37,11 +37,11 @@ FAR: Final = 10
 """Rounds beyond this many times the ninth decile of all rounds are left out."""
 RIGHT: Final = "o.outcome = 'scored' AND o.score >= 1"
 OUTCOME: Final = f"CASE WHEN {RIGHT} THEN 'right' WHEN o.outcome = 'scored' THEN 'wrong' ELSE o.outcome END"
-WHAT: Final = {"side": "a.in_swarm || '/' || a.model", "node": "hex(n.key)", "task": "a.label", "outcome": OUTCOME}
+WHAT: Final = {"side": "a.in_swarm || '/' || a.model", "node": "hex(n.key)"}
 COUNTED: Final = """
 WITH kept AS (
   SELECT a.round / $rounds AS place, {what} AS what, {right} AS good {joined}
-  WHERE a.round <= $last AND {chosen}),
+  WHERE a.round <= $last AND o.outcome != 'void' {chosen}),
 often AS (SELECT what FROM kept GROUP BY what ORDER BY count(*) DESC, what LIMIT $most)
 SELECT what, place, sum(good) AS good, count(*) AS n FROM kept WHERE what IN (SELECT what FROM often)
 GROUP BY 1, 2 ORDER BY 1, 2
@@ -113,23 +113,24 @@ class JudgeSource(Source):
         return {**self.brief(), **shown}
 
     def curve(self, query: CurveQuery) -> Data:
-        """`pass@1`, `smooth` rounds to a point, of each model inside and outside of swarms, of the nodes at the top of
-        the leaderboard, or of each task, by all nodes or the one whose key is `node`; or `outcomes`, counted."""
+        """`pass@1` of each model inside and outside of swarms, or of the nodes at the top of the leaderboard: points
+        [middle round, pass@1, its interval's ends, questions], `smooth` rounds to a point."""
+        if query.metric != "pass@1" or query.by == "task":
+            raise MissingError("a judge has the curve pass@1, by model or node")
         span = self._span(query.smooth)
-        if query.metric == "outcomes":
-            series = self._outcomes(span)
-        elif query.metric == "pass@1" and query.by == "task":
-            if query.node is not None and query.node not in {row["key"] for row in self._board()}:
-                raise MissingError("there is no such node")
-            series = self._passed(span, "task", [query.node] if query.node else None)
-        elif query.metric == "pass@1" and query.by == "node":
+        by, chosen, values = "side", "", {}
+        if query.by == "node":
             keys = list(dict.fromkeys(row["key"] for row in self._board()))[:CURVES]
-            series = self._passed(span, "node", keys)
-        elif query.metric == "pass@1":
-            series = self._passed(span, "side")
-        else:
-            raise MissingError("a judge has the curves pass@1 and outcomes")
-        return {"rounds_per_point": span.rounds, "beyond": span.beyond, "series": series}
+            values = {f"key{at}": bytes.fromhex(key) for at, key in enumerate(keys)}
+            by, chosen = "node", f"AND n.key IN ({', '.join(f'${name}' for name in values)})"
+        sql = COUNTED.format(what=WHAT[by], right=RIGHT, joined=FROM, chosen=chosen)
+        series: dict[str, list[list[float]]] = {}
+        for row in self._found(sql, rounds=span.rounds, last=span.last, most=CURVES, **values):
+            share, n = row["good"] / row["n"], row["n"]
+            ends = (round(each, 5) for each in (share, *wilson(share, n)))
+            series.setdefault(_name(by, row["what"]), []).append([span.middle(row["place"]), *ends, n])
+        found = [{"name": name, "points": points} for name, points in series.items()]
+        return {"beyond": span.beyond, "series": found}
 
     def _board(self) -> list[Data]:
         return self._found(BOARD, most=ROWS)
@@ -148,37 +149,9 @@ class JudgeSource(Source):
         last = reach["last"] or 0
         return Span(last, max(rounds, math.ceil((last + 1) / POINTS)), reach["beyond"])
 
-    def _passed(self, span: Span, by: str, keys: list[str] | None = None) -> list[Data]:
-        """A curve for each `side` (model, inside or outside of swarms), `node` or `task` with most questions: points
-        [middle round, pass@1, its interval's ends, questions]. `keys`: of these nodes alone, in hex."""
-        chosen, values = "o.outcome != 'void'", {}
-        if keys is not None:
-            values = {f"key{at}": bytes.fromhex(key) for at, key in enumerate(keys)}
-            chosen += f" AND n.key IN ({', '.join(f'${name}' for name in values)})"
-        series: dict[str, list[list[float]]] = {}
-        for row in self._counted(span, by, chosen, **values):
-            share, n = row["good"] / row["n"], row["n"]
-            ends = (round(each, 5) for each in (share, *wilson(share, n)))
-            series.setdefault(_name(by, row["what"]), []).append([span.middle(row["place"]), *ends, n])
-        return [{"name": name, "points": points} for name, points in series.items()]
-
-    def _outcomes(self, span: Span) -> list[Data]:
-        """Questions of each outcome: points [middle round, questions]."""
-        series: dict[str, list[list[float]]] = {what: [] for what in ("right", "wrong", "lapsed", "void")}
-        for row in self._counted(span, "outcome", "true"):
-            series[row["what"]].append([span.middle(row["place"]), row["n"]])
-        return [{"name": name, "points": points} for name, points in series.items()]
-
-    def _counted(self, span: Span, by: str, chosen: str, **values: Any) -> list[Data]:
-        sql = COUNTED.format(what=WHAT[by], right=RIGHT, joined=FROM, chosen=chosen)
-        most = 200 if by == "task" else CURVES
-        return self._found(sql, rounds=span.rounds, last=span.last, most=most, **values)
-
 
 def _name(by: str, what: str) -> str:
     if by == "node":
         return name_of(bytes.fromhex(what))
-    if by == "task":
-        return what[:NAME]
     in_swarm, _, model = what.partition("/")
     return f"{'swarm' if in_swarm == '1' else 'alone'}: {model[:NAME] or 'no model named'}"

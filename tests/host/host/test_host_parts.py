@@ -1,4 +1,4 @@
-"""`shoal host` without its processes: settings, keys, the commands of its parts, the invitation and its QR code."""
+"""`shoal host` without its processes: settings, keys, the commands of its parts, the invitation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.cli.main import _parser, main
 from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal_host.host import keys as host_keys_file
-from shoal_host.host.invite import INVITATION, MARGIN, PICTURE, code_of, drawn, invite, show
+from shoal_host.host.invite import invite, show
 from shoal_host.host.keys import host_keys
 from shoal_host.host.parts import parts_of
 from shoal_host.host.settings import HostSettings, keep, settled
@@ -63,7 +63,7 @@ def test_two_new_hosts_have_two_names_and_each_keeps_its_own(tmp_path: Path) -> 
 def test_the_folder_keeps_its_secrets(tmp_path: Path) -> None:
     settings, keys = made(tmp_path, private=True)
     invite(tmp_path, settings, keys)
-    for name in ("identity", "relay.key", "secret", "token", INVITATION, PICTURE, "judge/identity"):
+    for name in ("identity", "relay.key", "secret", "token", "invitation", "judge/identity"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
 
 
@@ -163,19 +163,14 @@ def test_a_damaged_certificate_is_told(tmp_path: Path) -> None:
         made(tmp_path)
 
 
-def test_the_qr_code_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
+def test_the_invitation_is_shown_and_kept(tmp_path: Path) -> None:
     settings, keys = made(tmp_path, private=True, swarm="a-swarm-of-a-usual-name", suite="reef")
     word = invite(tmp_path, settings, keys)
-    code = code_of(word)
-    lines = drawn(code)
-    size = code.symbol_size()[0]
-    assert {len(line) for line in lines} == {size - 8 + 2 * MARGIN}
-    assert len(lines[0]) <= 80
+    assert (tmp_path / "invitation").read_text() == word + "\n"
     out = Console(file=io.StringIO(), force_terminal=True, width=80, soft_wrap=True, highlight=False)
     show(out, tmp_path, settings, parts_of(tmp_path, settings, keys), word)
     said = out.file.getvalue()  # type: ignore[attr-defined]
     assert f"shoal join {word}\n" in said
-    assert "█" in said
     assert "members alone" in said
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from judging import Node, Served, reason, served
+from judging import Node, Served, reason, rows, served
 
 from shoal_host.judge import reports
 from shoal_host.judge.messages import Posed, Receipt, Verdict, encode, open_envelope
@@ -95,7 +95,7 @@ def test_killed_in_the_midst(tmp_path: Path) -> None:
             time.sleep(0.1)
         assert judge.stop() == 0
     assert [odd for talker in talkers for odd in talker.odd] == []
-    rows = {(row["key"], row["round"]): row for row in reports.rows(tmp_path / FILE)}
+    found = {(row["key"], row["round"]): row for row in rows(tmp_path / FILE)}
     with sqlite3.connect(tmp_path / FILE) as records:
         [[asks, kept]] = records.execute("SELECT (SELECT count(*) FROM asks), (SELECT count(*) FROM answers)")
         assert records.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -103,10 +103,10 @@ def test_killed_in_the_midst(tmp_path: Path) -> None:
     assert sum(len(talker.kept) for talker in talkers) <= kept
     for talker in talkers:
         for round in talker.kept:
-            row = rows[talker.node.identity.id, round]
+            row = found[talker.node.identity.id, round]
             assert row["outcome"] == "scored"
             assert row["score"] == talker.scores.get(round, row["score"])
-        numbers = [row["number"] for key, row in rows.items() if key[0] == talker.node.identity.id]
+        numbers = [row["number"] for key, row in found.items() if key[0] == talker.node.identity.id]
         assert numbers == sorted(set(numbers))
 
 

@@ -45,13 +45,6 @@ def test_the_leaderboard(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert out.index(" 1.000 ") < out.index(" 0.000 ")
 
 
-def test_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--rows", str(folder)) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "node,key,model,in_swarm,round,number,task,score,outcome,failure,time"
-    assert len(lines) == 5
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from judging import rows
 from test_watch_server import ask
 from watched import HOSTILE
 
@@ -26,7 +27,7 @@ from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 from shoal_host.judge import source as judge_source
 from shoal_host.judge.records import FILE, SCHEMA, Records
-from shoal_host.judge.reports import leaderboard_of, rows
+from shoal_host.judge.reports import leaderboard_of
 from shoal_host.judge.source import POINTS, JudgeSource
 from shoal_web.serving.guard import Access
 from shoal_web.watch.server import make_app
@@ -107,11 +108,6 @@ def test_the_leaderboard_and_curves_are_those_of_the_reports(book: Book) -> None
     assert series["points"] == expected
     nodes = ask(page, f"{at}/curve?metric=pass@1&by=node").json["series"]
     assert {each["name"] for each in nodes} == set(map(name_of, KEYS[:4]))
-    assert [each["name"] for each in ask(page, f"{at}/curve?metric=pass@1&by=task").json["series"]] == ["gcd", "lcm"]
-    one = ask(page, f"{at}/curve?metric=pass@1&by=task&node={KEYS[0].hex()}&smooth=60").json["series"]
-    assert [each["points"][0][4] for each in one] == [30, 30]
-    ended = ask(page, f"{at}/curve?metric=outcomes&smooth=60").json["series"]
-    assert {each["name"]: sum(n for _, n in each["points"]) for each in ended}["lapsed"] == 0
 
 
 def test_how_questions_ended(book: Book) -> None:
@@ -154,11 +150,11 @@ def test_an_empty_judge(book: Book) -> None:
     source = JudgeSource(book.path.parent)
     assert source.summary()["board"] == []
     assert source.curve(CurveQuery(metric="pass@1"))["series"] == []
-    assert source.curve(CurveQuery(metric="pass@1", by="task"))["series"] == []
+    assert source.curve(CurveQuery(metric="pass@1", by="node"))["series"] == []
 
 
 @pytest.mark.parametrize(
-    "what", ["rollouts", "rollout?part=1&row=1", "graph", "curve?metric=reward", "curve?metric=pass@1&by=task&node=ada"]
+    "what", ["rollouts", "rollout?part=1&row=1", "graph", "curve?metric=reward", "curve?metric=pass@1&by=task"]
 )
 def test_what_a_judge_has_not_is_not_there(book: Book, what: str) -> None:
     source = JudgeSource(book.path.parent)
@@ -174,7 +170,7 @@ def test_names_of_strangers_are_strings(book: Book) -> None:
     board = ask(page, f"/api/runs/{source.id}/summary")
     assert board.headers["content-type"] == "application/json"
     assert {row["model"] for row in board.json["board"]} == set(names)
-    for what in ("curve?metric=pass@1&by=mean", "curve?metric=pass@1", "curve?metric=pass@1&by=task"):
+    for what in ("curve?metric=pass@1&by=mean", "curve?metric=pass@1"):
         series = ask(page, f"/api/runs/{source.id}/{what}").json["series"]
         assert all(len(each["name"]) <= 220 for each in series)
 

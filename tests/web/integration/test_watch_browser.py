@@ -434,7 +434,7 @@ def test_a_judge_and_what_strangers_call_their_models(browser: Browser, tmp_path
         judge = JudgeSource(tmp_path / "judge")
         with serving(Sources([judge])) as address, opened(browser, address) as page:
             expect(page.locator("#judge table").first).to_contain_text(judge.summary()["board"][0]["node"])
-            until(lambda: page.locator("#judge .chart[data-drawn]").count() == 4)
+            until(lambda: page.locator("#judge .chart[data-drawn]").count() == 2)
             assert views_of(page) == ["Judge"]
             for summary in page.locator("#judge .card details summary:visible").all():
                 summary.click()

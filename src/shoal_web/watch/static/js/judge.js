@@ -1,13 +1,12 @@
-// What a judge has measured: the leaderboard, curves, how questions ended.
+// What a judge has measured: the leaderboard and curves.
 
-import { axis, Chart, colour, distinct, legend, tooltip, variable } from "./charts.js";
+import { axis, Chart, colour, distinct, tooltip, variable } from "./charts.js";
 import { drawCurves } from "./curves.js";
-import { board, cut, fill, fixed, fullName, h, listing, name, percent, reselect, select, span, whole } from "../dom.js";
+import { board, cut, fill, fixed, fullName, h, listing, name, percent, select, span, whole } from "../dom.js";
 import { ask } from "./net.js";
 
 const WIDTHS = [["10", "10 rounds"], ["25", "25 rounds"], ["100", "100 rounds"], ["500", "500 rounds"]];
 const SHOWN = 15; // nodes whose intervals are drawn
-const ENDS = ["right", "wrong", "lapsed", "void"];
 
 const asked = ({ right = 0, wrong = 0, lapsed = 0 }) => right + wrong + lapsed;
 
@@ -22,10 +21,8 @@ export function judgeFigures({ totals, board }) {
 
 export class Judge {
   constructor(section, refresh) {
-    this.refresh = refresh;
     this.width = "25";
     this.by = "mean";
-    this.node = "";
     this.board = board("Leaderboard");
     this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 of each node's last 100 questions, with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
     this.curves = new Chart("pass@1 against rounds", {
@@ -36,30 +33,18 @@ export class Judge {
     });
     this.beyond = h("p", { class: "note", hidden: true });
     this.curves.element.append(this.beyond);
-    this.nodeSelect = h("span");
-    this.tasks = new Chart("pass@1 by task", { controls: [this.nodeSelect], note: "With few questions the share varies widely: see the intervals in the table." });
-    this.outcomes = new Chart("How questions ended", { note: "Questions in so many rounds. Lapsed: not answered in time, which is wrong. Void: the judge was down; left out." });
     this.trouble = board("Failures");
-    fill(section, h("div", { class: "grid" }, this.intervals.element, this.curves.element, this.board.element, this.tasks.element, this.outcomes.element, this.trouble.element));
+    fill(section, h("div", { class: "grid" }, this.intervals.element, this.curves.element, this.board.element, this.trouble.element));
   }
 
   async update({ id, summary }) {
     this.drawIntervals(summary.board);
     this.leaderboard(summary.board);
     this.troubles(summary);
-    const nodes = new Map(summary.board.slice(0, 50).map((row) => [row.key, row.node]));
-    if (!nodes.has(this.node)) this.node = "";
-    reselect(this.nodeSelect, "of", [["", "all nodes"], ...nodes], this.node, (value) => { this.node = value; this.refresh(); });
-    const smooth = this.width;
-    const [curves, tasks, outcomes] = await Promise.all([
-      ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth }), ask(`runs/${id}/curve`, { metric: "pass@1", by: "task", node: this.node, smooth }),
-      ask(`runs/${id}/curve`, { metric: "outcomes", smooth }),
-    ]);
+    const curves = await ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth: this.width });
     drawCurves(this.curves, curves.series, { share: true, what: "pass@1", empty: "no question has ended yet" });
-    drawCurves(this.tasks, tasks.series, { share: true, what: "pass@1 of each task", empty: "no question has ended yet" });
     this.beyond.hidden = !curves.beyond;
     this.beyond.textContent = `Left out: ${whole(curves.beyond)} questions, whose rounds are far beyond all others.`;
-    this.drawOutcomes(outcomes);
   }
 
   drawIntervals(found) {
@@ -95,25 +80,6 @@ export class Judge {
     ];
     const caption = "Each node's last 100 questions, in the order of the lower end of the interval. A node with fewer than 50 answers has no rank. Nodes themselves declare the model, the round and whether they are in a swarm.";
     fill(this.board.room, found.length ? listing("Leaderboard", caption, columns, found.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
-  }
-
-  drawOutcomes({ series, rounds_per_point: width }) {
-    const places = [...new Set(series.flatMap((each) => each.points.map(([round]) => round)))].sort((a, b) => a - b);
-    const counts = new Map(series.map((each) => [each.name, new Map(each.points)]));
-    const first = (round) => Math.round(round - (width - 1) / 2);
-    const of = (what, round) => counts.get(what)?.get(round) ?? 0;
-    const columns = [{ title: "from round", number: true, get: (round) => whole(first(round)) },
-      ...ENDS.map((what) => ({ title: what, number: true, get: (round) => whole(of(what, round)) }))];
-    const totals = ENDS.map((what) => `${places.reduce((sum, round) => sum + of(what, round), 0)} ${what}`);
-    const colours = { right: colour(2), wrong: colour(1), lapsed: colour(4), void: colour(7) };
-    this.outcomes.draw(() => ({
-      legend: legend(ENDS),
-      grid: { left: 8, right: 16, top: 34, bottom: 8, containLabel: true },
-      tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" } }),
-      xAxis: axis({ type: "category", data: places.map((round) => width > 1 ? `${first(round)}–${first(round) + width - 1}` : String(first(round))) }),
-      yAxis: axis({ type: "value", minInterval: 1 }),
-      series: ENDS.map((what) => ({ type: "bar", stack: "all", name: what, barMaxWidth: 40, color: colours[what], data: places.map((round) => of(what, round)) })),
-    }), totals.join(", ") + ".", columns, places, places.length ? "" : "no question has ended yet");
   }
 
   troubles({ failures }) {
