@@ -79,26 +79,32 @@ class LanguageModel:
         """Writes an ordinary Hugging Face model folder that answers a question as this model does here: in the same
         way of asking, by the most likely tokens, up to the same end. `plain`: without that."""
         model: Any = self.model
+        model.save_pretrained(folder)
+        self.save_asking(folder, plain)
+        if self.vision is not None:
+            self.vision.save(folder)
+
+    def save_asking(self, folder: Path, plain: bool = False) -> None:
+        """Writes the tokenizer, whose chat template has the way of asking, and how an answer is generated and ends."""
+        model: Any = self.model
         tokenizer: Any = self.tokenizer
-        before, own = model.generation_config, tokenizer.chat_template
+        generation, own = model.generation_config, tokenizer.chat_template
         try:
             if not plain:
-                ends = sorted(self.stop_ids.union(_ids(before.eos_token_id)))
-                model.generation_config = GenerationConfig(
+                ends = sorted(self.stop_ids.union(_ids(generation.eos_token_id)))
+                generation = GenerationConfig(
                     eos_token_id=ends if len(ends) > 1 else ends[0],
                     pad_token_id=self.pad_id,
-                    bos_token_id=before.bos_token_id,
-                    max_new_tokens=before.max_new_tokens,
+                    bos_token_id=generation.bos_token_id,
+                    max_new_tokens=generation.max_new_tokens,
                     do_sample=False,
                 )
                 asked = self.chat_template
                 tokenizer.chat_template = {**own, "default": asked} if isinstance(own, dict) else asked
-            model.save_pretrained(folder)
+            generation.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         finally:
-            model.generation_config, tokenizer.chat_template = before, own
-        if self.vision is not None:
-            self.vision.save(folder)
+            tokenizer.chat_template = own
 
 
 LOCAL: Final = {"trust_remote_code": False, "local_files_only": True}

@@ -37,14 +37,15 @@ SETTINGS: Final = 20_000
 """Characters of the settings that are shown."""
 LICENCES: Final = {"smollm2": "apache-2.0", "gemma3-270m": "gemma"}
 """Of the models with short names, as the Hub calls them."""
-TRANSFORMERS: Final = """from transformers import AutoModelForCausalLM, AutoTokenizer
+TRANSFORMERS: Final = """from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 model_name = "."  # this folder, or the model's name on the Hub
 tokenizer = AutoTokenizer.from_pretrained(model_name)
 model = AutoModelForCausalLM.from_pretrained(model_name)
 chat = [{"role": "user", "content": "Your question"}]
 inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-answer = model.generate(**inputs)[0, inputs["input_ids"].shape[1] :]
+settings = GenerationConfig.from_pretrained(model_name)
+answer = model.generate(**inputs, generation_config=settings)[0, inputs["input_ids"].shape[1] :]
 print(tokenizer.decode(answer, skip_special_tokens=True).strip())
 """
 """Lines that ask a folder."""
@@ -123,11 +124,13 @@ def card_of(story: Story | None, origin: Origin, name: str, library: Library, fi
 
 
 def _asked(library: Library, file: str) -> Iterator[str]:
-    if library == "peft":
-        yield "These are adapters alone. `shoal export --merge` writes the whole model, with the way of asking."
-        return
     yield "What stood before a question in training is in its chat template: send the question alone."
-    if library == "transformers":
+    if library == "peft":
+        yield (
+            "These are adapters alone: transformers loads the base that `adapter_config.json` names. If that is a GGUF "
+            "file or gone, `shoal export --merge` writes a whole model, which these lines ask."
+        )
+    if library != "gguf":
         yield fenced(TRANSFORMERS, "python")
         return
     file = printable(file, 100)

@@ -78,13 +78,14 @@ class Exported:
     def fill(self, folder: Path, base: str = "") -> None:
         """Writes the model and its card. `base`: what the adapters' own settings are to name, if another than now."""
         here = Path(self.source.model)
+        lm = self.load()
         if self.as_adapters:
             for file in ADAPTER_FILES:
                 shutil.copyfile(here / file, folder / file)
             if base:
                 _rename_base(folder / ADAPTER_CONFIG, base)
+            lm.save_asking(folder, self.plain)
         else:
-            lm = self.load()
             self.say("writing the model")
             lm.save(folder, self.plain)
         (folder / CARD).write_text(self.card("peft" if self.as_adapters else "transformers"), encoding="utf-8")

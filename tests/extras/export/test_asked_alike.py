@@ -25,6 +25,7 @@ from shoal.policy.asking import OWN, taken
 from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, language_model, load
+from shoal.policy.lora import add_adapters
 from shoal.policy.template import chat_template
 from shoal.rollout import Message, Question
 from shoal.runs.models import make_policies
@@ -262,6 +263,29 @@ def test_the_lines_of_the_card_work(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with contextlib.redirect_stdout(written):
         exec(code, {})
     assert written.getvalue().strip() == asked_here(model("chatml"), ["Your question"], 20)[0].strip()
+
+
+def test_the_lines_of_the_card_of_adapters_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("peft")
+    lm = model("chatml")
+    replace(lm, asking=()).save(tmp_path / "base")
+    adapted = add_adapters(load(str(tmp_path / "base"), CPU.device), rank=4, seed=0)
+    with torch.no_grad():
+        for name, weight in adapted.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.05)
+    adapted.save(tmp_path / "adapters")
+    taken_away = replace(load(str(tmp_path / "adapters"), CPU.device), asking=ASKING)
+    taken_away.save_asking(tmp_path / "adapters")  # as a run's export does
+    assert main(["export", str(tmp_path / "adapters"), "--to", str(tmp_path / "out")]) == 0
+    [code] = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path / "out")
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written):
+        exec(code, {})
+    answers = asked_here(load(str(tmp_path / "out"), CPU.device), ["Your question"], 20)
+    assert written.getvalue().strip() == answers[0].strip() == asked_here(taken_away, ["Your question"], 20)[0].strip()
+    assert answers != asked_here(lm, ["Your question"], 20)
 
 
 @pytest.mark.slow

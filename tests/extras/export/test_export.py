@@ -126,7 +126,8 @@ def test_adapters_stay_adapters_unless_merged(tmp_path: Path, capsys: pytest.Cap
     adapted.save(tmp_path / "adapters")
     assert main(["export", str(tmp_path / "adapters"), "--to", str(tmp_path / "as such")]) == 0
     names = {path.name for path in (tmp_path / "as such").iterdir()}
-    assert names == {"README.md", "adapter_config.json", "adapter_model.safetensors"}
+    assert {"README.md", "adapter_config.json", "adapter_model.safetensors", "tokenizer_config.json"} <= names
+    assert "model.safetensors" not in names
     assert "library_name: peft" in (tmp_path / "as such" / "README.md").read_text()
     assert str(tmp_path) not in (tmp_path / "as such" / "README.md").read_text()
     load(str(tmp_path / "as such"), CPU.device)
