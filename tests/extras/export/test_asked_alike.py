@@ -175,30 +175,40 @@ def test_all_say_the_same(form: str, tmp_path: Path) -> None:
         assert again.stop_ids == lm.stop_ids
 
 
+def by_modelfile(text: str, messages: list[tuple[str, str]]) -> str:
+    """What Ollama gives to the model, by its own rules (server/prompt.go, template/template.go)."""
+    commands = modelfile_commands(text)
+    [template] = [value for command, value in commands if command == "TEMPLATE"]
+    given = [("system", value) for command, value in commands if command == "SYSTEM"]
+    given += [(command.split()[1], value) for command, value in commands if command.startswith("MESSAGE ")]
+    said = [{"Role": role, "Content": text} for role, text in [*given, *messages]]
+    return rendered(template, {"Messages": said, "Prompt": messages[-1][1]})
+
+
 @pytest.mark.parametrize("asking", [ASKING, ASKING[:1], ASKING[1:], ()])
 @pytest.mark.parametrize("form", ["guppy", "base", *FORMS])
 def test_ollama_reads_what_jinja_writes(form: str, asking: tuple[Message, ...]) -> None:
     lm = model(form, asking)
     tokenizer: Any = lm.tokenizer
-    commands = modelfile_commands(modelfile(lm, "m.gguf"))
-    [template] = [value for command, value in commands if command == "TEMPLATE"]
+    text = modelfile(lm, "m.gguf")
     begins = tokenizer.bos_token if form == "base" else ""  # which Ollama's tokenizer writes, as the file says
-    wanted = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "2 km ="}],
-        chat_template=lm.chat_template,
-        tokenize=False,
-        add_generation_prompt=True,
-    )
-    assert begins + rendered(template, {"Prompt": "2 km ="}) == wanted
+    chats = [[("user", "2 km =")], [("user", "2 km ="), ("assistant", "2000"), ("user", "4 km =")]]
+    for chat in chats[: 1 if form == "late" else 2]:
+        messages = [{"role": role, "content": said} for role, said in chat]
+        wanted = tokenizer.apply_chat_template(
+            messages, chat_template=lm.chat_template, tokenize=False, add_generation_prompt=True
+        )
+        assert begins + by_modelfile(text, chat) == wanted
+    commands = modelfile_commands(text)
     assert ("PARAMETER temperature", "0") in commands
     assert ("PARAMETER stop", tokenizer.decode([lm.eos_id])) in commands
 
 
 def test_texts_of_a_modelfile_end_where_they_should() -> None:
     lm = model("chatml", (Message("system", 'Say "yes"'), Message("user", 'a """b""" c'), Message("assistant", '"')))
-    [template] = [value for command, value in modelfile_commands(modelfile(lm, "m.gguf")) if command == "TEMPLATE"]
-    said = rendered(template, {"Prompt": "d"})
-    assert all(text in said for text in ('Say "yes"', "a", "b", " c", "d"))
+    commands = modelfile_commands(modelfile(lm, "m.gguf"))
+    assert ("SYSTEM", "Say \"yes'") in commands
+    assert ("MESSAGE user", "a '''b''' c") in commands
 
 
 @pytest.mark.parametrize("form", ["chatml", "gemma", "llama3"])
