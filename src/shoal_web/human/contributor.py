@@ -2,9 +2,9 @@
 
     with closing(Contributor(config, folder)) as one:
         [entry] = one.ask()                       # a question, bound to this key and a round of its own
-        entry = one.answer(entry.round, entry.slot, ["6"])
+        entry = one.answer(entry.round, ["6"])
         entry.rewards                             # by this machine's own verifier; receivers score it themselves
-        one.journal.lessons()                     # who says that it learned from the answer
+        one.journal.answered()[0].learners        # who says that it learned from the answer
 
 To others it is a node like any other: its rollouts are signed, drawn and admitted like theirs. Others' rollouts come in
 through the same admission; how often they are right says which tasks are hard.
@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
+from itertools import islice
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -39,14 +40,12 @@ from shoal.tasks.task import right_answer
 from shoal.untrusted import encodable
 from shoal.wire.notices import Notice
 from shoal.wire.rollouts import Kind
-from shoal_web.human.journal import Entry, Journal, Learned
-from shoal_web.registry import Registry
+from shoal_web.human.journal import Entry, Journal, Learner
 
 logger = logging.getLogger(__name__)
-OPEN_QUESTIONS: Final = 64  # questions that may wait for an answer; new ones replace the oldest
+AT_ONCE: Final = 64  # questions that may be asked for together
 TRIES: Final = 8  # rounds that are skipped for a question that was not asked before
 EVERY: Final = 0.5  # seconds between two looks at what came in
-MIXING: Final = 30.0  # seconds that count as a round for the choice of neighbours
 HEARD: Final = 64  # others' rollouts of a task that count as their success
 NEEDED: Final = "needed"
 """In place of a task: rather one that nodes seldom solve, since there a right answer differs most from theirs."""
@@ -62,11 +61,9 @@ class Contributor:
     Raises `UserError` for settings, keys or files that cannot be used.
     """
 
-    def __init__(
-        self, config: Config, folder: Path, kind: Kind = "human", model: str | None = None, seed: int | None = None
-    ) -> None:
+    def __init__(self, config: Config, folder: Path, kind: Kind = "human", model: str | None = None) -> None:
         """`folder` keeps its journal and its identity, which no node shares, since each counts rounds of its own.
-        `model`: what a program calls itself, for others to know. `seed`: of choices among tasks."""
+        `model`: what a program calls itself, for others to know."""
         check_network(config)
         self.config = config = config.resolved()
         self.kind: Kind = kind
@@ -76,10 +73,9 @@ class Contributor:
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
         self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
         self.identity = Identity.load_or_create(folder / "identity")
-        self._random = Random(seed)
+        self._random = Random()
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
-        self._registry: Registry[bool] = Registry(lambda: True)
         with ExitStack() as stack:
             stack.enter_context(only_node(folder / "identity", self.swarm))
             self.journal = stack.enter_context(closing(Journal(folder / f"{self.swarm}.sqlite")))
@@ -92,34 +88,29 @@ class Contributor:
         self._thread = threading.Thread(target=self._collect, daemon=True)
         self._thread.start()
 
-    def ask(self, want: str = NEEDED, n: int = 1, fresh: bool = False) -> list[Entry]:
+    def ask(self, want: str = NEEDED, n: int = 1) -> list[Entry]:
         """`n` questions to answer: first those that wait already and are what is wanted (`NEEDED` or a task's label),
-        then new ones. `fresh`: only new ones. Raises `LookupError` for an unknown task."""
-        if not 1 <= n <= OPEN_QUESTIONS:
-            raise ValueError(f"ask for 1 to {OPEN_QUESTIONS} questions, not {n}")
+        then new ones. Raises `LookupError` for an unknown task."""
+        if not 1 <= n <= AT_ONCE:
+            raise ValueError(f"ask for 1 to {AT_ONCE} questions, not {n}")
         if want not in (NEEDED, *self._made):
             raise LookupError(f"no task '{want}'; there are {', '.join(self._made)}")
         with self._lock:
-            waiting = [entry for entry in self.journal.open() if entry.task in self._made]
-            found = [] if fresh else [entry for entry in waiting if want not in self._made or entry.task == want][:n]
-            for entry in waiting[: max(0, len(waiting) + n - len(found) - OPEN_QUESTIONS)]:
-                if entry not in found:
-                    self.journal.settle(entry.round, entry.slot)
+            found = [one for one in self._waiting() if want in (NEEDED, one.task)][:n]
             while len(found) < n:
                 found.append(self._draw(self._needed(), CHOICE) if want == NEEDED else self._draw(want))
             return found
 
-    def answer(self, round: int, slot: int, texts: Sequence[str]) -> Entry:
+    def answer(self, round: int, texts: Sequence[str]) -> Entry:
         """Scores answers to a question that waits, keeps them in the journal and shares them.
 
         Raises `LookupError` where none waits, `ValueError` for what nobody would admit."""
-        here = (one for one in self.journal.open() if (one.round, one.slot) == (round, slot) and one.task in self._made)
-        entry = next(here, None)
+        entry = next((one for one in self._waiting() if one.round == round), None)
         if entry is None:
-            raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
+            raise LookupError(f"no question waits for an answer in round {round}")
         answers = self._checked(entry, texts)
         [rewards] = self._verifier.score([(entry.question.id, answers)])
-        entry = self.journal.settle(round, slot, answers, rewards)
+        entry = self.journal.settle(round, answers, rewards)
         self.member.share([self._rollout(entry)])
         return entry
 
@@ -146,20 +137,18 @@ class Contributor:
         weights = [weight * needed for weight, needed in zip(self.tasks.weights, need, strict=True)]
         return self._random.choices(self.tasks.labels, weights if sum(weights) else self.tasks.weights)[0]
 
+    def _waiting(self) -> list[Entry]:
+        return [entry for entry in self.journal.open() if entry.task in self._made]
+
     def _draw(self, label: str, choice: int = 1) -> Entry:
         """A new question of the task, which every node can derive from this key, the round and slot 0: the longest of
         `choice` that were not asked before."""
-        found: list[tuple[int, Question]] = []
-        for _ in range(TRIES):
-            round = self.journal.reserve()
-            question = self._question(label, round)
-            # Nodes take the same text for the same question once, from whoever: another question says more.
-            is_new = not self.journal.asked(question.hash)
-            found = [*found, (round, question)] if is_new else found or [(round, question)]
-            if is_new and len(found) >= choice:
-                break
-        at, chosen = max(found, key=lambda one: len(one[1].text))
-        return self.journal.offer(Entry(at, 0, label, chosen))
+        first = self.journal.last() + 1
+        drawn = ((round, self._question(label, round)) for round in range(first, first + TRIES))
+        # Nodes take the same text for the same question once, from whoever: another question says more.
+        new = list(islice((one for one in drawn if not self.journal.asked(one[1].hash)), choice))
+        round, chosen = max(new or [(first, self._question(label, first))], key=lambda one: len(one[1].text))
+        return self.journal.offer(Entry(round, label, chosen))
 
     def _question(self, label: str, round: int) -> Question:
         """The first training question of the seed that key, round and slot give (`Tasks.is_drawn`)."""
@@ -188,19 +177,15 @@ class Contributor:
     def _rollout(self, entry: Entry) -> Rollout:
         question = entry.question
         completions = tuple(map(Completion.of, entry.answers))
-        return Rollout(question.id, question.hash, completions, self.identity.name, entry.round, entry.slot)
+        return Rollout(question.id, question.hash, completions, self.identity.name, entry.round, 0)
 
     def _collect(self) -> None:
         """Takes in peers' rollouts."""
         with suppress(UserError):  # starts the process that scores, so that the first answer does not wait for it
             self._verifier.score([(self._question(self.tasks.labels[0], 0).id, [""])])
-        mixed = time.monotonic()
         while not self._closed.wait(EVERY):
             try:
                 self._take(self.member.receive())
-                if time.monotonic() - mixed > MIXING:
-                    mixed = time.monotonic()
-                    self.member.need(1, 1)  # neither more neighbours nor fewer; another one now and then
             except Exception:
                 logger.exception("taking in what came")
 
@@ -213,16 +198,11 @@ class Contributor:
 
     def _hear(self, by: Notice) -> None:
         """Keeps that a node learned from own answers. Nothing makes it say so: it is thanks, not proof."""
-        with self._lock:
-            if self._registry.hear(by, time.time()) is None:
-                return
-        name = full_name(by.name, by.display_name)
-        lessons = [
-            Learned(0, lesson.round, lesson.slot, by.id, name, by.model, by.round, by.time)
-            for lesson in by.learned
-            if lesson.maker == self.identity.name
-        ]
+        rounds = [one.round for one in by.learned if (one.maker, one.slot) == (self.identity.name, 0)]
+        if not rounds:
+            return
         try:
-            self.journal.learned(lessons)
+            name = full_name(by.name, by.display_name)
+            self.journal.learned(rounds, Learner(by.id, name, by.round, time.time()))
         except sqlite3.Error:
             logger.exception("keeping who learned")

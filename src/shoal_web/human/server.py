@@ -2,10 +2,9 @@
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
 POST /api/question               {"want": "needed", "n": 1}  ->  questions that wait for an answer
-POST /api/answer                 {"round": 17, "slot": 0, "answers": ["6"]}  ->  rewards
-POST /api/skip                   {"round": 17, "slot": 0}
-GET  /api/journal?limit=&before= answers and their rewards
-GET  /api/lessons?after=         who learned from them since
+POST /api/answer                 {"round": 17, "answers": ["6"]}  ->  rewards
+POST /api/skip                   {"round": 17}
+GET  /api/journal?limit=&before= answers, their rewards, and who learned from them
 
 A GET changes nothing.
 """
@@ -46,22 +45,18 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
     def state() -> Data:
         return {"word": guard.word, **_state(one)}
 
-    def question(want: str = NEEDED, n: int = 1, fresh: bool = False) -> Data:
-        return {"questions": [_question(one, entry) for entry in one.ask(want, n, fresh)]}
+    def question(want: str = NEEDED, n: int = 1) -> Data:
+        return {"questions": [_question(one, entry) for entry in one.ask(want, n)]}
 
-    def answer(round: Count, answers: list[str], slot: Count = 0) -> Data:
-        return _entry(one, one.answer(round, slot, answers))
+    def answer(round: Count, answers: list[str]) -> Data:
+        return _entry(one, one.answer(round, answers))
 
-    def skip(round: Count, slot: Count = 0) -> Data:
-        one.journal.settle(round, slot)
+    def skip(round: Count) -> Data:
+        one.journal.settle(round)
         return {}
 
     def journal(limit: Annotated[int, Field(ge=1, le=200)] = 50, before: Count = 2**53) -> Data:
         return {"entries": [_entry(one, entry) for entry in one.journal.answered(limit, before)]}
-
-    def lessons(after: Count = 0) -> Data:
-        found = one.journal.lessons(after)
-        return {"lessons": found, "last": found[-1].number if found else after}
 
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -76,7 +71,6 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         _route("/api/answer", answer),
         _route("/api/skip", skip),
         _route("/api/journal", journal, "GET"),
-        _route("/api/lessons", lessons, "GET"),
     ]
     # A full disk, or a process that scores and does not start: the same may work later.
     handlers = {HTTPException: refused, sqlite3.Error: unable, UserError: unable}
@@ -126,7 +120,7 @@ def _state(one: Contributor) -> Data:
 
 
 def _asked(entry: Entry) -> Data:
-    asked = {"round": entry.round, "slot": entry.slot, "task": entry.task, "text": entry.question.text}
+    asked = {"round": entry.round, "task": entry.task, "text": entry.question.text}
     return asked | {"pictures": [data_address(picture, PICTURE_WIDTH) for picture in entry.question.pictures]}
 
 
@@ -141,6 +135,6 @@ def _question(one: Contributor, entry: Entry) -> Data:
 
 
 def _entry(one: Contributor, entry: Entry) -> Data:
-    answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered}
+    answered = {name: getattr(entry, name) for name in ("answers", "rewards", "answered", "learners")}
     right = one.right_answer(entry)
     return {**_asked(entry), **answered, "right": right and right[:LONGEST_RIGHT]}

@@ -4,7 +4,7 @@
         ...                        # `on_notice` is called with each notice of this swarm that its key has signed
         listener.trouble           # why it hears nothing, or ""
 
-See `registry` for how to keep what notices say within bounds.
+See `swarm` for how to keep what notices say within bounds.
 """
 
 import threading

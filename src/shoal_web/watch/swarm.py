@@ -1,8 +1,12 @@
 """A live swarm as a source: what its nodes say of their rounds, heard without joining (`shoal_web.watch.listener`).
 
-What is heard is kept while a page is open, bounded whoever speaks (`shoal_web.registry`). Curves go by time, not by
-rounds: this machine knows when a notice came, and the round is a stranger's word. Nothing that a node says decides
-whether it or another one is shown: those heard for longest come first.
+What is heard is kept while a page is open, bounded whoever speaks. Curves go by time, not by rounds: this machine knows
+when a notice came, and the round is a stranger's word. Nothing that a node says decides whether it or another one is
+shown: those heard for longest come first.
+
+Time is what a stranger cannot make up. A key that was heard in `PROVEN` spans of time keeps its place for as long as it
+goes on sending. Of all others the one that was silent for longest makes room. For it, too, it is remembered for how
+long it has been sending: so a node gets a place however many fresh keys come between two of its notices.
 """
 
 import hashlib
@@ -10,24 +14,30 @@ import heapq
 import threading
 import time
 from array import array
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any, Final
 
+import numpy as np
+
+from shoal.admission.bounded import Bucket, Recent
 from shoal.config.display_name import harmless
 from shoal.config.load import make_config
 from shoal.identity.secret import OPEN, Secret
 from shoal.membership.settings import check_network, secret_of
-from shoal.runs.standing import RECENT, recent
+from shoal.runs.standing import recent
 from shoal.transports.zenoh.session import TransportOptions, options_of
 from shoal.wire.notices import Notice
-from shoal_web.registry import Registry
 from shoal_web.watch.listener import Listener
-from shoal_web.watch.metrics import Course, binned, points_of, trailing
+from shoal_web.watch.metrics import points_of, trailing
 from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source
 
-POINTS: Final = 400  # of a curve; with more, two and two become their mean
+PLACES, REMEMBERED = 1000, 16_384  # nodes that are shown, and keys that are remembered
+SPAN = 10.0  # seconds; however often a key sends within a span, it was heard once
+PROVEN = 3  # spans after which a key keeps its place
+SILENT = 3600.0  # seconds of silence after which it may lose it
+RATE, BURST = 2.0, 8.0  # notices per second from one key, and at once
+POINTS: Final = 400  # of a curve: the last ones
 MAKERS: Final = 64  # makers that are kept of each node: those it learned from lately
 LETTERS: Final = 100  # characters of a maker's name that are kept; a name that is made of a key has fewer
 EDGES: Final = 400  # arrows, at most
@@ -37,83 +47,58 @@ METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
 ABOUT: Final = (
     "This is the nodes' own word: each reports its own figures and whom it learned from. Nothing proves it, and one "
     "person can run many nodes; a judge measures. The nodes heard for longest come first. "
-    "Curves begin when shoal watch was started. Rollouts are not shown here: a node's folder has its own."
+    "Curves begin when shoal watch was started, or 400 rounds ago. Rollouts are in each node's own folder."
 )
 
 
-class Thinned(Course):
-    """A figure as it grows, in at most `POINTS` points, each the mean of equally many values (the last of fewer)."""
-
-    __slots__ = ("count", "each", "first", "recent")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.each, self.count = 1, 0
-        self.first: list[float] = []
-        """The first value, and the last if there are several."""
-        self.recent: deque[float] = deque(maxlen=RECENT)
-
-    def add(self, at: float, value: float) -> None:
-        self.first = [*self.first[:1], value]
-        self.recent.append(value)
-        within = self.count % self.each  # of the last point, so far
-        if within:
-            self.at[-1] += (at - self.at[-1]) / (within + 1)
-            self.values[-1] += (value - self.values[-1]) / (within + 1)
-        else:
-            super().add(at, value)
-        self.count += 1
-        if len(self.at) >= POINTS and within == self.each - 1:
-            for kept in (self.at, self.values):
-                kept[:] = array("d", map(fmean, zip(kept[::2], kept[1::2], strict=True)))
-            self.each *= 2
-
-
 class Speaker:
-    """A node that is heard."""
+    """A key that is heard, and what its node says while it has a place."""
 
     def __init__(self) -> None:
-        self.name = ""
+        self.first = self.time = self._newest = 0.0
+        self.spans, self._bucket = 0, Bucket(RATE, BURST, 0.0)
+        self.displaced()
+
+    def displaced(self) -> None:
+        """Forgets what it said."""
+        self.name, self.took = "", 0
         self.last: Data = {}
         """What its last notice says."""
-        self.took = 0
-        self.first = self.time = 0.0
-        self.courses = {metric: Thinned() for metric in METRICS}
-        """Figures against minutes."""
+        self.courses: dict[str, array[float]] = {}
+        """Minutes and figures by turns."""
         self.makers: dict[str, int] = {}
         """How many rollouts of whom it says it learned from, the latest last."""
 
-    def add(self, notice: Notice, time: float, minute: float) -> None:
-        self.first, self.time = self.first if self.name else time, time
-        self.name, shown = notice.name, harmless(notice.display_name)
-        self.last = {"display_name": shown, "id": notice.id, "model": notice.model, "round": notice.round}
-        self.last["left"] = notice.left
+    def counts(self, notice: Notice, now: float) -> bool:
+        """Whether a notice counts. One that is not newer than the last costs its key nothing, since anybody can send it
+        again."""
+        if notice.time <= self._newest or not self._bucket.take(now):
+            return False
+        self.spans += not self.spans or self.time // SPAN != now // SPAN
+        self.first, self.time, self._newest = self.first or now, now, notice.time
+        return True
+
+    def add(self, notice: Notice, minute: float) -> None:
+        self.name = notice.name
+        self.last = {"display_name": harmless(notice.display_name), "id": notice.id, "model": notice.model}
+        self.last |= {"round": notice.round, "left": notice.left}
         for metric, field in METRICS.items():
-            value = getattr(notice, field)
-            if value is not None:
-                self.courses[metric].add(minute, value)
-        for lesson in notice.learned:
-            if lesson.maker != self.name:
-                self.took += 1
-                maker = lesson.maker[:LETTERS]
-                self.makers[maker] = self.makers.pop(maker, 0) + 1
-                if len(self.makers) > MAKERS:
-                    del self.makers[next(iter(self.makers))]
+            if (value := getattr(notice, field)) is not None:
+                course = self.courses.setdefault(metric, array("d"))
+                course.extend((minute, value))
+                del course[: -2 * POINTS]
+        for maker in [lesson.maker[:LETTERS] for lesson in notice.learned if lesson.maker != self.name]:
+            self.took += 1
+            self.makers[maker] = self.makers.pop(maker, 0) + 1
+            if len(self.makers) > MAKERS:
+                del self.makers[next(iter(self.makers))]
 
     def line(self, now: float, given: int) -> Data:
         """A row of the leaderboard, with the keys that runs have for it."""
-        reward, held_out = (self.courses[metric] for metric in METRICS)
-        return {
-            "name": self.name,
-            **self.last,
-            "held_out": held_out.first[-1] if held_out.first else None,
-            "held_out_first": held_out.first[0] if held_out.first else None,
-            "reward": recent(list(reward.recent)),
-            "taken": self.took,
-            "given": given,
-            "heard": self.time - self.first,
-            "ago": now - self.time,
-        }
+        reward, held_out = ([*self.courses.get(metric, ())][1::2] for metric in METRICS)
+        figures: Data = {"held_out": held_out[-1] if held_out else None, "reward": recent(reward)}
+        figures |= {"held_out_first": held_out[0] if held_out else None, "taken": self.took, "given": given}
+        return {"name": self.name, **self.last, **figures, "heard": self.time - self.first, "ago": now - self.time}
 
 
 class Heard:
@@ -123,29 +108,37 @@ class Heard:
         self.start = start
         self.notices = 0
         self.last = 0.0
-        self._registry: Registry[Speaker] = Registry(Speaker)
-
-    def __len__(self) -> int:
-        return len(self._registry)
+        self._seen: Recent[str, Speaker] = Recent(REMEMBERED, Speaker)
+        self._places: OrderedDict[str, Speaker] = OrderedDict()
+        """The one heard last at the end."""
 
     @property
     def more(self) -> int:
         """Nodes that spoke and are not shown, at least."""
-        return self._registry.more
+        return max(0, len(self._seen) - len(self._places))
 
     def add(self, notice: Notice, time: float) -> bool:
         """Whether it counts: not if it was said before, or its node speaks too fast."""
-        speaker = self._registry.hear(notice, time)
-        if speaker is None:
+        speaker = self._places.get(notice.id) or self._seen[notice.id]
+        if not speaker.counts(notice, time):
             return False
-        speaker.add(notice, time, (time - self.start) / 60)
+        self._places[notice.id] = speaker
+        self._places.move_to_end(notice.id)
+        speaker.add(notice, (time - self.start) / 60)
+        if len(self._places) > PLACES:
+            may = (id for id, one in self._places.items() if one.spans < PROVEN or time - one.time > SILENT)
+            self._places.pop(next(may, notice.id)).displaced()
         self.notices += 1
         self.last = time
         return True
 
+    def speakers(self) -> list[Speaker]:
+        """Those with a place: who keeps it, then others, the one heard for longest first."""
+        return sorted(self._places.values(), key=lambda one: (one.spans < PROVEN, one.first))
+
     def lines(self, now: float) -> list[Data]:
-        """All nodes by their own word, those heard for longest first."""
-        speakers = self._registry.all()
+        """All nodes by their own word."""
+        speakers = self.speakers()
         given = Counter[str]()
         for speaker in speakers:
             given.update(speaker.makers)
@@ -153,28 +146,22 @@ class Heard:
 
     def edges(self) -> Data:
         """Arrows from makers to learners: the heaviest of each of those heard for longest. `share`: of all it took."""
-        eldest = self._registry.all()[:DRAWN]
+        eldest = self.speakers()[:DRAWN]
         most = EDGES // max(1, len(eldest))
         edges = [
             {"maker": maker, "node": each.name, "peer": True, "rollouts": count, "share": count / each.took}
             for each in eldest
             for maker, count in heapq.nlargest(most, each.makers.items(), key=lambda item: item[1])
         ]
-        more = len(self) > len(eldest) or any(len(each.makers) > most for each in eldest)
+        more = len(self._places) > len(eldest) or any(len(each.makers) > most for each in eldest)
         return {"edges": edges, "more": more}
 
     def curve(self, query: CurveQuery) -> Data:
         """Against minutes since `start`: of each of those heard for longest. Without a mean, which liars would move."""
-        width = max((self.last - self.start) / 60 / query.points, 0.05)
-        series = [
-            {"name": each.name, "points": points_of(*binned(at, trailing(values, smooth), width), 2)}
-            for each in self._registry.all()[:DRAWN]
-            for course in [each.courses.get(query.metric, Thinned())]
-            for at, values in [course.curve()]
-            for smooth in [-(-query.smooth // course.each)]
-            if len(at) and query.by == "node"
-        ]
-        return {"against": "minutes", "series": series}
+        eldest = self.speakers()[:DRAWN] if query.by == "node" else []
+        known = [(one.name, np.array(one.courses.get(query.metric, ())).reshape(-1, 2).T) for one in eldest]
+        curves = [(name, points_of(at, trailing(values, query.smooth), 2)) for name, (at, values) in known]
+        return {"against": "minutes", "series": [{"name": name, "points": curve} for name, curve in curves if curve]}
 
 
 class SwarmSource(Source):

@@ -19,7 +19,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from fakes import question, rollout
 from local_examiner import LocalExaminer
@@ -33,28 +32,27 @@ from shoal.rollout import Rollout, Scored
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.wire.rollouts import open_envelope
-from shoal_web.human.contributor import HEARD, OPEN_QUESTIONS, Contributor
-from shoal_web.human.journal import MOST_LEARNERS, Entry, Journal, Learned
+from shoal_web.human.contributor import AT_ONCE, HEARD, Contributor
+from shoal_web.human.journal import MOST_LEARNERS, Entry, Journal, Learner
 
 # The journal
 
 
 def offered(journal: Journal, index: int = 1, task: str = "say") -> Entry:
-    return journal.offer(Entry(journal.reserve(), 0, task, question(index)))
+    return journal.offer(Entry(journal.last() + 1, task, question(index)))
 
 
 def test_no_round_is_given_twice_whatever_happens(tmp_path: Path) -> None:
     path = tmp_path / "kept" / "reef.sqlite"
     with closing(Journal(path, lambda: 1000.0)) as journal:
-        first = [journal.reserve() for _ in range(5)]
-        entry = offered(journal)
+        first = [offered(journal) for _ in range(5)]
     with closing(Journal(path, lambda: 10.0)) as journal:  # a clock that went back makes no difference
-        later = [journal.reserve() for _ in range(5)]
-        assert journal.open() == [entry]
+        later = [offered(journal) for _ in range(5)]
+        assert journal.open() == [*first, *later]
     path.unlink()
     with closing(Journal(path, lambda: 2000.0)) as journal:  # nor does a lost journal
-        last = journal.reserve()
-    rounds = [*first, entry.round, *later, last]
+        last = offered(journal)
+    rounds = [entry.round for entry in (*first, *later, last)]
     assert rounds == sorted(set(rounds))
 
 
@@ -66,9 +64,9 @@ from fakes import question
 from shoal_web.human.journal import Entry, Journal
 journal = Journal(Path(sys.argv[1]))
 for index in range(1, 4):
-    entry = journal.offer(Entry(journal.reserve(), 0, "say", question(index)))
-journal.settle(entry.round, 0, ["yes"], [1.0])
-print(journal.reserve(), flush=True)
+    entry = journal.offer(Entry(journal.last() + 1, "say", question(index)))
+journal.settle(entry.round, ["yes"], [1.0])
+print(journal.last(), flush=True)
 os.kill(os.getpid(), 9)
 """
     path = tmp_path / "reef.sqlite"
@@ -76,7 +74,7 @@ os.kill(os.getpid(), 9)
     here = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     killed = subprocess.run(command, capture_output=True, text=True, env=here)
     with closing(Journal(path)) as journal:
-        assert journal.reserve() == int(killed.stdout) + 1
+        assert journal.last() == int(killed.stdout)
         assert len(journal.open()) == 2
         [answered] = journal.answered()
         assert (answered.answers, answered.rewards, answered.question) == (("yes",), (1.0,), question(3))
@@ -85,64 +83,43 @@ os.kill(os.getpid(), 9)
 def test_a_question_is_answered_once(tmp_path: Path) -> None:
     with closing(Journal(tmp_path / "reef.sqlite")) as journal:
         entry, other = offered(journal, 1), offered(journal, 2)
-        assert journal.settle(entry.round, 0, ["a", "ü"], [1.0, 0.5]).rewards == (1.0, 0.5)
-        journal.settle(other.round, 0)
+        assert journal.settle(entry.round, ["a", "ü"], [1.0, 0.5]).rewards == (1.0, 0.5)
+        journal.settle(other.round)
         for settled in (entry, other):
             with pytest.raises(LookupError):
-                journal.settle(settled.round, 0, ["b"], [0.0])
+                journal.settle(settled.round, ["b"], [0.0])
             with pytest.raises(LookupError):
-                journal.settle(settled.round, 0)
+                journal.settle(settled.round)
         assert journal.open() == []
         assert journal.asked(entry.question.hash)
         assert not journal.asked(question(9).hash)
         assert journal.totals() == {"answered": 1, "reward": 0.75, "taught": 0, "learners": 0}
 
 
-def test_lessons_count_once_and_only_about_own_answers(tmp_path: Path) -> None:
+def test_a_node_counts_once_for_an_answer_and_only_for_an_answer(tmp_path: Path) -> None:
     with closing(Journal(tmp_path / "reef.sqlite")) as journal:
         entry, waiting = offered(journal, 1), offered(journal, 2)
-        journal.settle(entry.round, 0, ["a"], [1.0])
-        said = Learned(0, entry.round, 0, "ab" * 32, "ada", "guppy", 7, 1.0)
-        strange = [
-            msgspec.structs.replace(said, round=waiting.round),
-            msgspec.structs.replace(said, slot=1),
-            msgspec.structs.replace(said, round=2**53),
-        ]
-        assert journal.learned([said, *strange, said]) == 1
-        assert journal.learned([said]) == 0
-        again = [msgspec.structs.replace(said, at=at) for at in range(8, 99)]
-        assert journal.learned([*again, msgspec.structs.replace(said, node="cd" * 32)]) == 1
-        [first, *rest] = journal.lessons()
-        assert (first.name, first.model, first.at) == ("ada", "guppy", 7)
-        assert journal.lessons(after=first.number) == rest
-        assert len(rest) == 1
-        assert journal.totals()["taught"] == 1
-        assert journal.totals()["learners"] == 2
+        journal.settle(entry.round, ["a"], [1.0])
+        ada, bob = (Learner(node * 32, node, 7, 1.0) for node in ("ad", "bo"))
+        assert journal.learned([entry.round, entry.round, waiting.round, 2**53], ada) == 1
+        assert journal.learned([entry.round], Learner(ada.node, "ada", 8, 2.0)) == 0
+        assert journal.learned([entry.round], bob) == 1
+        assert journal.answered()[0].learners == (ada, bob)
+        assert (journal.totals()["taught"], journal.totals()["learners"]) == (2, 2)
+        assert journal.open() == [waiting]
 
 
-def test_an_answer_keeps_so_many_learners(tmp_path: Path) -> None:
+def test_an_answer_keeps_so_many_learners_and_a_notice_waits_once_for_the_disk(tmp_path: Path) -> None:
     with closing(Journal(tmp_path / "reef.sqlite")) as journal:
-        entry = offered(journal)
-        journal.settle(entry.round, 0, ["a"], [1.0])
-        many = [Learned(0, entry.round, 0, f"{n:064x}", "ada", None, 1, 1.0) for n in range(2 * MOST_LEARNERS)]
+        entries = [offered(journal, index) for index in (1, 2, 3)]
+        for entry in entries:
+            journal.settle(entry.round, ["a"], [1.0])
         statements: list[str] = []
         journal._db.set_trace_callback(statements.append)
-        assert journal.learned(many) == MOST_LEARNERS
-        assert [statements.count(each) for each in ("BEGIN", "COMMIT")] == [1, 1]  # one wait for the disk
-        assert len(journal.lessons()) == MOST_LEARNERS
-
-
-def test_a_journal_of_before_keeps_a_nodes_first_lesson(tmp_path: Path) -> None:
-    path = tmp_path / "reef.sqlite"
-    with closing(Journal(path)) as journal:
-        entry = offered(journal)
-        journal.settle(entry.round, 0, ["a"], [1.0])
-        journal._db.execute("DROP INDEX one_lesson")
-        row = "INSERT INTO lessons (round, slot, node, name, at, time) VALUES (?, 0, ?, 'ada', ?, 1.0)"
-        journal._db.executemany(row, [(entry.round, node, at) for at in range(50) for node in ("ab", "cd")])
-    with closing(Journal(path)) as journal:
-        assert [(each.node, each.at) for each in journal.lessons()] == [("ab", 0), ("cd", 0)]
-        assert journal.learned([Learned(0, entry.round, 0, "ab", "ada", None, 99, 1.0)]) == 0
+        assert journal.learned([entry.round for entry in entries], Learner("ad" * 32, "ada", 1, 1.0)) == 3
+        assert [statements.count(each) for each in ("BEGIN", "COMMIT")] == [1, 1]
+        new = [journal.learned([entry.round], Learner(f"{n:064x}", "eve", 1, 1.0)) for n in range(2 * MOST_LEARNERS)]
+        assert sum(new) == MOST_LEARNERS - 1
 
 
 def test_a_journal_has_one_holder(tmp_path: Path) -> None:
@@ -165,7 +142,7 @@ def config_of(**settings: Any) -> Config:
 
 @pytest.fixture
 def one(tmp_path: Path) -> Iterator[Contributor]:
-    with closing(Contributor(config_of(), tmp_path / "me", seed=0)) as made:
+    with closing(Contributor(config_of(), tmp_path / "me")) as made:
         yield made
 
 
@@ -185,19 +162,19 @@ def test_a_question_is_asked_until_it_is_settled(one: Contributor, tmp_path: Pat
     [other] = one.ask("spell_backward")
     assert other.task == "spell_backward"
     assert [entry.round for entry in one.ask(n=3)][:2] == [first.round, other.round]
-    one.journal.settle(first.round, first.slot)
+    one.journal.settle(first.round)
     assert one.ask("chain_sum") != [first]
     with pytest.raises(LookupError):
         one.ask("nothing")
     with pytest.raises(ValueError, match="ask for 1 to"):
-        one.ask(n=OPEN_QUESTIONS + 1)
+        one.ask(n=AT_ONCE + 1)
     for _ in range(3):
-        one.ask(n=OPEN_QUESTIONS, fresh=True)
-    assert len(one.journal.open()) <= OPEN_QUESTIONS
+        assert len(one.ask(n=AT_ONCE)) == AT_ONCE
+    assert len(one.journal.open()) <= AT_ONCE
 
 
 def test_questions_of_other_texts_come_first(one: Contributor) -> None:
-    texts = [one.ask("spell_backward", fresh=True)[0].question.text for _ in range(30)]
+    texts = [entry.question.text for entry in one.ask("spell_backward", 30)]
     assert len(set(texts)) >= 28
 
 
@@ -217,7 +194,7 @@ def test_every_node_admits_what_it_sends(kind: Any, suite: str, tmp_path: Path) 
         rewards = []
         for entry in [*one.ask(n=4), *one.ask("needed", 6), *one.ask("chain_sum", 2)]:
             if entry.round not in {each.round for each in sent}:
-                rewards.append(one.answer(entry.round, entry.slot, [f"{entry.round}", "Yes", "4"]).rewards)
+                rewards.append(one.answer(entry.round, [f"{entry.round}", "Yes", "4"]).rewards)
         data = [one.member._seal(each) for each in sent]
         assert {open_envelope(each)[0].kind for each in data} == {kind}
         admitted = admission.admit([(one.identity.id, each) for each in data])
@@ -236,17 +213,17 @@ def test_answers_that_no_node_takes_are_refused_here(one: Contributor) -> None:
         (["\ud800"], "not valid Unicode"),
     ):
         with pytest.raises(ValueError, match=why):
-            one.answer(entry.round, entry.slot, answers)
+            one.answer(entry.round, answers)
     assert one.journal.open() == [entry]
     with pytest.raises(LookupError):
-        one.answer(entry.round, 1, ["1"])
+        one.answer(entry.round + 1, ["1"])
 
 
 def test_an_answer_between_tags(tmp_path: Path) -> None:
     with closing(Contributor(config_of(tasks={"suite": "tagged"}), tmp_path)) as one:
         [entry] = one.ask("spell_backward")
         right = entry.question.text.split()[-1][::-1]
-        entry = one.answer(entry.round, 0, [right, "I guess.\n<answer>No</answer>"])
+        entry = one.answer(entry.round, [right, "I guess.\n<answer>No</answer>"])
         assert entry.answers == (f"<answer>{right}</answer>", "I guess.\n<answer>No</answer>")
         assert sorted(entry.rewards) == [0.0, 1.0]
 
@@ -261,7 +238,7 @@ def test_reasoning_stands_before_the_answers_marks(form: str, tmp_path: Path) ->
         [entry] = one.ask()
         before, after = _question(one, entry)["marks"]
         text = f"I guess.\n{before}{entry.question.text.split()[-1][::-1]}{after}"
-        entry = one.answer(entry.round, 0, [text])
+        entry = one.answer(entry.round, [text])
         assert (entry.answers, entry.rewards) == ((text,), (1.0,))
 
 
@@ -270,7 +247,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     with closing(Contributor(config_of(), tmp_path)) as one:
         name = one.identity.name
         first, second = one.ask(n=2)
-        one.answer(first.round, 0, ["4"])
+        one.answer(first.round, ["4"])
     with closing(Contributor(config_of(), tmp_path)) as one:
         assert one.identity.name == name
         assert one.ask() == [second]
@@ -280,7 +257,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_right_answer_is_told_after_ones_own(one: Contributor) -> None:
     [entry] = one.ask("spell_backward")
     assert one.right_answer(entry) is None
-    entry = one.answer(entry.round, 0, ["no"])
+    entry = one.answer(entry.round, ["no"])
     assert one.right_answer(entry) == entry.question.text.split()[-1][::-1]
 
 
@@ -369,8 +346,7 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     assert {task["label"] for task in state["tasks"]} == set(page.one.tasks.labels)
     [asked] = page.post("/api/question", {"want": "spell_backward", "n": 1})["questions"]
     right = asked["text"].split()[-1][::-1]
-    place = {"round": asked["round"], "slot": asked["slot"]}
-    done = page.post("/api/answer", {**place, "answers": [right, "no"]})
+    done = page.post("/api/answer", {"round": asked["round"], "answers": [right, "no"]})
     assert (done["rewards"], done["right"]) == ([1.0, 0.0], right)
     [entry] = page.get("/api/journal")["entries"]
     assert entry == done
@@ -378,11 +354,9 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     [skipped] = page.post("/api/question", {})["questions"]
     page.post("/api/skip", {"round": skipped["round"]})
     assert page.post("/api/question", {})["questions"][0]["round"] > skipped["round"]
-    said = Learned(0, asked["round"], 0, "ab" * 32, "ada", None, 3, 5.0)
-    page.one.journal.learned([said])
-    heard = page.get("/api/lessons?after=0")
-    assert [each["name"] for each in heard["lessons"]] == ["ada"]
-    assert page.get(f"/api/lessons?after={heard['last']}") == {"lessons": [], "last": heard["last"]}
+    page.one.journal.learned([asked["round"]], Learner("ab" * 32, "ada", 3, 5.0))
+    [entry] = page.get("/api/journal")["entries"]
+    assert [each["name"] for each in entry["learners"]] == ["ada"]
     assert page.get("/api/state")["totals"] == {"answered": 1, "reward": 0.5, "taught": 1, "learners": 1}
 
 
@@ -433,7 +407,7 @@ def test_so_many_questions_are_not_to_be_had(shut: Page, n: object) -> None:
     assert shut.fetch("/api/question", {"n": n}, shut.may)[0] == 400
 
 
-@pytest.mark.parametrize("path", ["/api/journal?limit=x", "/api/lessons?after=-1"])
+@pytest.mark.parametrize("path", ["/api/journal?limit=x", "/api/journal?before=-1"])
 def test_what_is_not_to_be_asked(shut: Page, path: str) -> None:
     assert shut.fetch(path)[0] == 400
     assert shut.fetch(path, None, {"Host": "evil.example"})[0] == 421

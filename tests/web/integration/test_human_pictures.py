@@ -54,21 +54,19 @@ STATE = {
     "links": 2, "peers": 2, "silo": False, "note": "", "tasks": TASKS, "most": 8, "longest": 256,
     "totals": {"answered": 12, "reward": 9.0, "taught": 4, "learners": 2},
 }  # fmt: skip
-QUESTION = {"round": 9, "slot": 0, "task": "spell_backward", "text": "Spell this word backward: lantern"}
-LESSONS = [
-    {"number": at, "round": 9 - at, "slot": 0, "node": f"{at}" * 64, "name": NAMES[at % 2], "model": "guppy",
-     "at": 40 + at, "time": NOW - 300 * at}
-    for at in (1, 2)
-]  # fmt: skip
+QUESTION = {"round": 9, "task": "spell_backward", "text": "Spell this word backward: lantern"}
 
 
-def entry(round: int, answers: list[str], rewards: list[float], right: str | None = "nretnal") -> dict[str, Any]:
+def entry(
+    round: int, answers: list[str], rewards: list[float], right: str | None = "nretnal", learner: int = 0
+) -> dict[str, Any]:
     about = {"answers": answers, "rewards": rewards, "answered": NOW - 60, "right": right}
-    return {**QUESTION, "round": round, **about}
+    said = {"node": f"{learner}" * 64, "name": NAMES[learner % 2], "at": 40 + learner, "time": NOW - 300 * learner}
+    return {**QUESTION, "round": round, **about, "learners": [said] if learner else []}
 
 
 WRONG = entry(9, ["nretnel"], [0.0])
-JOURNAL = [entry(8, ["nretnal", "lantern"], [1.0, 0.0]), entry(7, ["no idea"], [0.0])]
+JOURNAL = [entry(8, ["nretnal", "lantern"], [1.0, 0.0], learner=1), entry(7, ["no idea"], [0.0], learner=2)]
 SAID: dict[str, Any] = {
     "state": STATE,
     "question": {"questions": [{**QUESTION, "prompt": [], "marks": None, "longest": 256}]},
@@ -80,10 +78,6 @@ SAID: dict[str, Any] = {
 def serve(route: Any) -> None:
     """Files from their folders, and what the API would say."""
     path = route.request.url.split("shoal.test", 1)[1].partition("?")[0]
-    if path == "/api/lessons":
-        if "after=0" in route.request.url:
-            route.fulfill(json={"lessons": LESSONS, "last": 2})
-        return  # later ones wait until the page is closed
     if path.startswith("/api/"):
         route.fulfill(body=json.dumps(SAID[path.removeprefix("/api/")]), content_type="application/json")
         return

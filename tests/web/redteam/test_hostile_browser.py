@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_human_pictures import JOURNAL, LESSONS, NOW, QUESTION, SAID, STATE, WRONG, answered, serve
+from test_human_pictures import JOURNAL, NOW, QUESTION, SAID, STATE, WRONG, answered, serve
 from test_watch_browser import CHROMIUM, PATIENCE, browser, expect, fits, go, opened, served, until
 from watched import HOSTILE, hostile_run
 
@@ -60,22 +60,17 @@ def test_what_others_say_to_a_person_is_text(browser: Any, view: str) -> None:
     state = STATE | {"name": ALL, "swarm": ALL, "note": ALL, "silo": True, "tasks": tasks}
     question = QUESTION | {"task": ALL, "text": ALL, "pictures": ["javascript:hacked=1", "data:text/html,x"]}
     wrong = WRONG | {"task": ALL, "text": ALL, "answers": HOSTILE[:8], "rewards": [0.0] * 8, "right": ALL}
-    lessons = [lesson | {"name": ALL, "model": ALL} for lesson in LESSONS]
-    entries = [
-        entry | {"task": ALL, "text": ALL, "answers": [ALL], "right": ALL, "rewards": [0.0]} for entry in JOURNAL
-    ]
+    text = {"task": ALL, "text": ALL, "answers": [ALL], "right": ALL, "rewards": [0.0]}
+    entries = [entry | text | {"learners": [each | {"name": ALL} for each in entry["learners"]]} for entry in JOURNAL]
     said = {
         "state": state,
         "question": {"questions": [{**question, "prompt": [], "marks": None, "longest": 10**6}]},
         "answer": wrong,
         "journal": {"entries": entries},
-        "lessons": {"lessons": lessons, "last": 2},
     }
 
     def hostile(route: Any) -> None:
         what = route.request.url.partition("/api/")[2].partition("?")[0]
-        if what == "lessons" and "after=0" not in route.request.url:
-            return  # later ones wait
         if what in said:
             route.fulfill(body=json.dumps(said[what]), content_type="application/json")
         else:

@@ -129,7 +129,7 @@ def test_who_may_come_is_served_whatever_strangers_hold_open(which: str, tmp_pat
 
 
 def test_nothing_that_is_got_changes_the_journal(tmp_path: Path) -> None:
-    paths = ("question", "question?want=gcd&n=64&fresh=true", "skip", "answer", "state", "journal", "lessons")
+    paths = ("question", "question?want=gcd&n=64", "skip", "answer", "state", "journal")
     home = tmp_path / "home"
 
     def kept() -> dict[str, bytes]:

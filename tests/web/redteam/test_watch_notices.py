@@ -25,8 +25,8 @@ from shoal.wire.notices import MAX_BYTES, Lesson, Notice, seal_notice
 
 WATCH = """
 import sys
-from shoal_web import registry
-registry.SPAN = 1.0  # seconds stand for longer, so that the test need not wait
+from shoal_web.watch import swarm
+swarm.SPAN = 1.0  # seconds stand for longer, so that the test need not wait
 from shoal.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """

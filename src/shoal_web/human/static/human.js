@@ -7,10 +7,10 @@ const $ = (id) => document.getElementById(id);
 let word = ""; // what posts must show
 let state = null;
 let view = "";
-let last = 0; // the number of the last lesson that is shown
 let want = kept() || "needed";
-const lessonsOf = new Map(); // "round/slot" -> lessons about it
-const tasks = new Map(); // "round/slot" -> what the feed calls it
+let entries = []; // answered questions, the newest first
+let whole = false; // whether these are all
+const PAGE = 30; // of them at a time
 
 // Which questions this person wants, where the browser keeps that.
 function kept() {
@@ -60,7 +60,6 @@ const spoken = (label) => {
   const said = escaped(label.split(":").pop().replaceAll("_", " "));
   return said.length <= 3 ? said.toUpperCase() : said;
 };
-const key = (entry) => `${entry.round}/${entry.slot}`;
 const right = (reward) => reward >= 0.999;
 
 function ago(time) {
@@ -79,7 +78,6 @@ async function showAnswer(fresh = false) {
     const known = ["needed", ...state.tasks.map((task) => task.label)];
     if (!known.includes(want)) want = "needed"; // kept by the page of another swarm
     asked = (await ask("/api/question", { want })).questions[0];
-    tasks.set(key(asked), asked.task);
   }
   drawAnswer();
 }
@@ -92,7 +90,7 @@ async function stillWaits(work) {
   }
 }
 
-const skipped = (question) => stillWaits(() => ask("/api/skip", { round: question.round, slot: question.slot }));
+const skipped = (question) => stillWaits(() => ask("/api/skip", { round: question.round }));
 
 function chooser() {
   const select = h("select", { id: "want", title: "Which questions you get" });
@@ -174,14 +172,12 @@ function drawAnswer() {
       .map((text) => (thought ? `${thought}\n${question.marks[0]}${text}${question.marks[1]}` : text));
     if (!texts.length) { focusFirst(); return; }
     doing([send, more, skip], async () => {
-      const place = { round: question.round, slot: question.slot };
-      if (!await stillWaits(async () => { settled = await ask("/api/answer", { ...place, answers: texts }); })) {
+      if (!await stillWaits(async () => { settled = await ask("/api/answer", { round: question.round, answers: texts }); })) {
         await showAnswer(true);
         focusFirst();
         toast("That question was answered or skipped elsewhere. Here is the next one.");
         return;
       }
-      tasks.set(key(settled), settled.task);
       await refresh();
       drawAnswer();
       $("next").focus();
@@ -213,12 +209,10 @@ function rightAnswer(entry) {
 }
 
 function learners(entry) {
-  const lessons = lessonsOf.get(key(entry)) || [];
-  const names = [...new Map(lessons.map((one) => [one.node, one])).values()];
   const line = h("p", { class: "learners" });
   const first = entry.rewards.some(right) ? "Learned from by " : "Learned from, as what not to do, by ";
-  names.forEach((one, number) => line.append(number ? ", " : first, h("b", {}, name(one.name)), ` in its round ${one.at}`));
-  return names.length ? line : null;
+  entry.learners.forEach((one, number) => line.append(number ? ", " : first, h("b", {}, name(one.name)), ` in its round ${one.at}`));
+  return entry.learners.length ? line : null;
 }
 
 function outcome(entry) {
@@ -239,15 +233,11 @@ const focusFirst = () => document.querySelector("#answer textarea[name=answer]")
 
 // The journal.
 
-let entries = [];
-let whole = false;
-
-async function showJournal(more = false) {
-  const before = more && entries.length ? `&before=${entries.at(-1).round}` : "";
-  const found = (await ask(`/api/journal?limit=30${before}`)).entries;
+async function read(more = false) {
+  const limit = more ? PAGE : Math.min(200, Math.max(PAGE, entries.length));
+  const found = (await ask(`/api/journal?limit=${limit}${more ? `&before=${entries.at(-1).round}` : ""}`)).entries;
   entries = more ? [...entries, ...found] : found;
-  whole = found.length < 30;
-  drawJournal();
+  whole = found.length < limit;
 }
 
 function drawJournal() {
@@ -262,7 +252,7 @@ function drawJournal() {
   const card = h("article", { class: "card" }, list);
   if (!whole) {
     const more = h("button", { class: "more", type: "button" }, "Earlier answers");
-    more.addEventListener("click", () => doing([more], () => showJournal(true)));
+    more.addEventListener("click", () => doing([more], async () => { await read(true); drawJournal(); }));
     card.append(more);
   }
   $("journal").replaceChildren(card);
@@ -282,44 +272,33 @@ function drawState() {
   $("totals").replaceChildren(...rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value)))));
 }
 
-function drawLesson(lesson, fresh) {
-  const task = tasks.get(key(lesson));
-  const item = h("li", { class: fresh ? "new" : "" }, h("b", {}, name(lesson.name)),
-    h("p", {}, h("span", {}, `${task ? spoken(task) : "an answer"}, round ${lesson.at}`), h("time", { "data-time": lesson.time }, ago(lesson.time))));
-  $("feed").prepend(item);
-  while ($("feed").childElementCount > 6) $("feed").lastElementChild.remove();
+/** Who learned lately; `known`: those that were shown before. */
+function drawFeed(known) {
+  const lessons = entries.flatMap((entry) => entry.learners.map((one) => ({ ...one, task: entry.task, key: `${entry.round} ${one.node}` })));
+  lessons.sort((a, b) => b.time - a.time);
+  $("feed").replaceChildren(...lessons.slice(0, 6).map((one) => h("li", { class: known && !known.has(one.key) ? "new" : "" }, h("b", {}, name(one.name)),
+    h("p", {}, h("span", {}, `${spoken(one.task)}, round ${one.at}`), h("time", { "data-time": String(one.time) }, ago(one.time))))));
+  return new Set(lessons.map((one) => one.key));
 }
 
+let shown = null; // lessons in the feed, once it was drawn
+
 async function refresh() {
+  const before = state?.totals;
   state = await ask("/api/state");
   word = state.word;
   drawState();
-}
-
-let heard = false; // whether lessons are new, or were in the journal
-
-function take(lessons) {
-  for (const lesson of lessons) {
-    const known = lessonsOf.get(key(lesson)) || [];
-    lessonsOf.set(key(lesson), [...known, lesson]);
-    drawLesson(lesson, heard);
-    last = Math.max(last, lesson.number);
-  }
-  if (!lessons.length) { heard = true; return; }
+  if (before && before.taught === state.totals.taught && before.answered === state.totals.answered) return;
+  await read();
+  shown = drawFeed(shown);
   const focused = document.activeElement?.id;
-  if (view === "answer" && settled && lessons.some((one) => key(one) === key(settled))) {
+  const now = settled && entries.find((entry) => entry.round === settled.round);
+  if (view === "answer" && now && now.learners.length !== settled.learners.length) {
+    settled = now;
     drawAnswer();
     if (focused === "next") $("next").focus();
   }
   if (view === "journal") drawJournal();
-}
-
-async function listen() {
-  for (;;) {
-    const { lessons } = await ask(`/api/lessons?after=${last}`).catch(() => ({ lessons: [] }));
-    take(lessons);
-    if (!lessons.length) await new Promise((done) => setTimeout(done, PAUSE));
-  }
 }
 
 async function watch() {
@@ -344,7 +323,7 @@ async function turn() {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   await doing([], async () => {
-    await { answer: showAnswer, journal: showJournal }[view]();
+    await { answer: showAnswer, journal: drawJournal }[view]();
   });
   for (const name of ["answer", "journal"]) $(name).hidden = name !== view;
   if (view === "answer") focusFirst();
@@ -353,10 +332,8 @@ async function turn() {
 async function start() {
   await doing([], async () => {
     await refresh();
-    for (const entry of (await ask("/api/journal?limit=200")).entries) tasks.set(key(entry), entry.task);
     await turn();
     window.addEventListener("hashchange", turn);
-    listen();
     watch();
   });
 }
