@@ -214,10 +214,8 @@ class PeerDistillation(GRPOLearner):
         cost, steps = super().cost(rows, fixed), self.config.num_iterations
         learned, taught = self.tokens_read(self._students), self.tokens_read(self._teachers)
         cost["tokens/read"] += steps * (learned + taught)
-        cost["flops/learn"] += self.flops.learning(
-            learned, self._tokens, steps, pictures=self.picture_flops(self._students)
-        )
-        cost["flops/learn"] += steps * (self.flops.passes(taught, self._tokens) + self.picture_flops(self._teachers))
+        cost["flops/learn"] += self.flops.learning(learned, self._tokens, steps)
+        cost["flops/learn"] += steps * self.flops.passes(taught, self._tokens)
         return cost
 
     def _spent(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> dict[str, float]:

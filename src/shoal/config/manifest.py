@@ -9,7 +9,7 @@ the folder, and thus the manifest.
 
 import hashlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import xxhash
@@ -43,7 +43,7 @@ def damage(checkpoint: Path, hashes: bool = True) -> str:
                 return f"{printable(name, 80)} is missing"
             if (found := there[name].stat().st_size) != size:
                 return f"{name} has {found:,} bytes, and {size:,} were written"
-            if hashes and _hash(there[name], digest) != digest:
+            if hashes and _hash(there[name]) != digest:
                 return f"{name} is not as it was written"
     except (OSError, msgspec.MsgspecError) as error:
         return f"{name} cannot be read: {in_brief(error)}"
@@ -55,8 +55,7 @@ def _files(checkpoint: Path) -> dict[str, Path]:
     return {path.relative_to(checkpoint).as_posix(): path for path in found}
 
 
-def _hash(path: Path, like: str = "") -> str:
-    """The hash of a file in hex. `like`: one of the kind that is asked for; SHA-256 stands in older manifests."""
-    kind: Any = hashlib.sha256 if len(like) == 64 else xxhash.xxh3_128
+def _hash(path: Path) -> str:
+    """The hash of a file in hex."""
     with path.open("rb") as file:
-        return str(hashlib.file_digest(file, kind).hexdigest())
+        return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()

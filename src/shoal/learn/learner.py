@@ -232,21 +232,12 @@ class GRPOLearner:
         others = (fixed.old_logps is not None) + (fixed.ref_logps is not None)
         read = self.tokens_read(rows)
         trained = sum(len(s.token_ids) for row in rows for s in row.sequences)
-        flops = self.flops.learning(read, trained, steps, others, self.picture_flops(rows))
+        flops = self.flops.learning(read, trained, steps, others)
         return {"tokens/read": read * steps, "flops/learn": flops}
 
     def tokens_read(self, rows: list[Row]) -> int:
         """Tokens that one pass over `rows` computes."""
         return sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in row_families(rows, self.packs))
-
-    def picture_flops(self, rows: list[Row]) -> float:
-        """Floating-point operations of the pictures' features in one pass over `rows`."""
-        vision = vision_of(self.model)
-        if vision is None:
-            return 0.0
-        families = row_families(rows)
-        behind = (row.prompt_ids[f.shared :] for f in families for row in f.rows)
-        return sum(map(vision.flops, behind)) + sum(vision.flops(f.prefix_ids) for f in families if f.shared)
 
     def micro_batches(self, family: Family) -> Iterator[MicroBatch]:
         """The micro-batches of `family`."""

@@ -3,23 +3,15 @@
     cost = Flops.of(model)
     cost.answering(read=120, made=64)         # two for each weight and token
     cost.learning(read=700, trained=512)      # six; with adapters a little over four
-    with counted_products(model) as found:    # what else a pass takes, such as the features of a picture
-        model.get_image_features(pixels)
-    cost.answering(120, 64, pictures=sum(found))
 
 Kaplan et al., arXiv 2001.08361, section 2.1. The products between tokens in attention, which are small in short texts,
-are left out, and so is what gradient checkpointing computes again. What makes a picture's features is counted once for
-each picture, not for each token.
+are left out, and so are what gradient checkpointing computes again and what makes the features of pictures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from shoal.policy.attention import reader
 
@@ -47,33 +39,15 @@ class Flops:
         embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
         return cls(used - embedding.numel(), head.numel(), sum(w.numel() for w in weights if w.requires_grad) / every)
 
-    def answering(self, read: int, made: int, pictures: float = 0.0) -> float:
-        """Of reading `read` tokens of prompts and making `made` tokens. `pictures`: what their features take, once."""
-        return self.passes(read + made, made) + pictures
+    def answering(self, read: int, made: int) -> float:
+        """Of reading `read` tokens of prompts and making `made` tokens."""
+        return self.passes(read + made, made)
 
-    def learning(self, read: int, trained: int, steps: int = 1, others: int = 0, pictures: float = 0.0) -> float:
+    def learning(self, read: int, trained: int, steps: int = 1, others: int = 0) -> float:
         """Of `steps` passes forward and backward over `read` tokens, `trained` of which are predicted, and of `others`
         forward alone. Backward, each weight counts once for its input's gradient, and once for its own if trained."""
-        return (steps * (2 + self.trained) + others) * (self.passes(read, trained) + pictures)
+        return (steps * (2 + self.trained) + others) * self.passes(read, trained)
 
     def passes(self, read: int, predicted: int) -> float:
-        """Of one pass forward, without pictures."""
+        """Of one pass forward."""
         return 2 * (self.body * read + self.head * predicted)
-
-
-@contextmanager
-def counted_products(model: torch.nn.Module) -> Iterator[list[float]]:
-    """A list that fills with the operations of each linear layer and convolution of `model` that is passed within."""
-    found: list[float] = []
-
-    def note(layer: Any, _inputs: Any, out: torch.Tensor) -> None:
-        of_each = layer.in_features if isinstance(layer, torch.nn.Linear) else layer.weight[0].numel()
-        found.append(2.0 * out.numel() * of_each)
-
-    kinds = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)
-    hooks = [layer.register_forward_hook(note) for layer in model.modules() if isinstance(layer, kinds)]
-    try:
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()

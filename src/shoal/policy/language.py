@@ -202,8 +202,7 @@ class LanguagePolicy:
         prompts = [self.prompt_ids(question) for question in questions]
         read = kept_tokens(prompts)
         read += sum(len(self._between.ids(said)) for said in heard)
-        pictures = self.lm.vision.flops(id for prompt in prompts for id in prompt) if self.lm.vision else 0.0
-        return read, Flops.of(self.lm.model).answering(read, generated, pictures)
+        return read, Flops.of(self.lm.model).answering(read, generated)
 
     def control_strings(self) -> frozenset[str]:
         """The strings that no policy with this tokenizer writes (`shoal.policy.control`)."""

@@ -9,9 +9,9 @@ Shape suffixes: R rows, S tokens of each, C hidden size, N tokens of pictures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import torch
@@ -20,7 +20,6 @@ from PIL import Image
 from shoal.errors import UserError, in_brief
 from shoal.policy.attention import KeysValues, Reading, attention, reader
 from shoal.policy.device import Placement
-from shoal.policy.flops import counted_products
 from shoal.policy.pictures import FAMILIES, MOST, NUMBER_BITS, number_of, picture_ids, place_of, positions
 from shoal.rollout import Picture, seed_of
 
@@ -30,15 +29,6 @@ INPUTS: Final = ("pixel_values", "pixel_attention_mask", "image_grid_thw")
 
 KEPT: Final = 2**24
 """Bytes of pictures that are kept as the model takes them."""
-
-
-class _Size(NamedTuple):
-    """What a picture of one size takes."""
-
-    tokens: int
-    span: int
-    """Positions; see `picture_ids`."""
-    flops: float
 
 
 class Vision:
@@ -61,7 +51,8 @@ class Vision:
         """What stands for a picture in a prompt's text, with one token `image_id`."""
         self._shown: WeakValueDictionary[int, Picture] = WeakValueDictionary()
         self._inputs: dict[Picture, dict[str, torch.Tensor]] = {}
-        self._sizes: dict[tuple[int, int], _Size] = {}
+        self._sizes: dict[tuple[int, int], tuple[int, int]] = {}
+        """The tokens that a picture of one size takes, and its `span` (`picture_ids`)."""
 
     def __deepcopy__(self, _memo: Any) -> Vision:
         return self
@@ -86,21 +77,16 @@ class Vision:
         Raises `UserError` for one of too many tokens."""
         size = picture.width, picture.height
         if size not in self._sizes:
-            with torch.no_grad(), counted_products(model) as products:
+            with torch.no_grad():
                 [features_NC] = self.features(model, [picture])
             count = len(features_NC)
-            self._sizes[size] = _Size(count, self._span(model, picture) or count, sum(products))
-        count, span, _ = self._sizes[size]
+            self._sizes[size] = count, self._span(model, picture) or count
+        count, span = self._sizes[size]
         if count > MOST:
             raise UserError(f"a picture of {size[0]} x {size[1]} pixels takes {count} tokens; {MOST} are the most")
         number = seed_of(picture.hash, which) >> (63 - NUMBER_BITS)
         self._shown[number] = picture
         return picture_ids(number, count, span)
-
-    def flops(self, ids: Iterable[int]) -> float:
-        """Floating-point operations of the features of the pictures in `ids`, of each one once."""
-        shown = [self._shown[number] for number in {number_of(id) for id in ids if id < 0}]
-        return sum(self._sizes[picture.width, picture.height].flops for picture in shown)
 
     def read(self, model: Any, ids_RS: torch.Tensor, positions_RS: torch.Tensor, attending: Any) -> Any:
         """See `read`."""

@@ -20,10 +20,9 @@ from shoal_web.watch.metrics import Metrics
 pytest.importorskip("duckdb")
 import pyarrow.parquet as pq
 
-from shoal.runs.tables import LEARNED, OLD_NAMES, ROLLOUTS
+from shoal.runs.tables import ROLLOUTS
 from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.folder import FolderSource
-from shoal_web.watch.learned import Lessons
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
 from shoal_web.watch.source import WHOLE, BusyError, CurveQuery, GraphQuery, MissingError, RolloutQuery, RowQuery
 from shoal_web.watch.sources import Sources, checked_folders
@@ -239,23 +238,6 @@ def test_a_rollout_whole_and_who_learned_from_it(tmp_path: Path) -> None:
     for part, place in ((99, 0), (row["part"], 10_000)):
         with pytest.raises(MissingError):
             shown.whole(RowQuery(part=part, row=place))
-
-
-def test_a_run_with_the_column_names_of_earlier_versions_looks_the_same(tmp_path: Path) -> None:
-    run = small_run(tmp_path / "run")
-    shown, lessons = Explorer(Tables(run)), Lessons(Tables(run))
-    before = shown.page(RolloutQuery(text="what is", learner="*")), lessons.graph(GraphQuery())
-    for table in (ROLLOUTS, LEARNED):
-        part = min((run / table).iterdir())  # the other parts have today's names
-        whole = pq.ParquetFile(part).read()
-        pq.write_table(whole.rename_columns([OLD_NAMES.get(name, name) for name in whole.column_names]), part)
-    tables = Tables(run)
-    assert (
-        Explorer(tables).page(RolloutQuery(text="what is", learner="*")),
-        Lessons(tables).graph(GraphQuery()),
-    ) == before
-    assert before[0]["rollouts"][0]["question"] == "What is it?"
-    assert not tables.trouble
 
 
 def test_completions_stand_under_their_question_and_equal_ones_as_one(tmp_path: Path) -> None:
