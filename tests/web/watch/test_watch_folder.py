@@ -253,15 +253,6 @@ def test_completions_stand_under_their_question_and_equal_ones_as_one(tmp_path: 
     assert shown.whole(RowQuery(part=1, row=0))["answer"] == "4"
 
 
-def test_runs_without_right_answers_are_shown_without(tmp_path: Path) -> None:
-    run = small_run(tmp_path / "run")
-    for part in (run / ROLLOUTS).iterdir():
-        pq.write_table(pq.read_table(part).drop(["answer"]), part)
-    shown = Explorer(Tables(run))
-    assert {each["answer"] for each in shown.page(RolloutQuery())["rollouts"]} == {None}
-    assert shown.whole(RowQuery(part=1, row=0))["answer"] is None
-
-
 def test_a_conversation_is_shown_turn_by_turn(tmp_path: Path) -> None:
     """Whatever a stranger's table has in place of one is no conversation."""
     held = ['[["48","higher"],["52",""]]', None, '[["48"]]', "[[1,2]]", "[[[[", "{}", "[" * 3000]
