@@ -18,9 +18,7 @@ from shoal.errors import UserError
 from shoal_web.watch.metrics import Metrics
 
 pytest.importorskip("duckdb")
-import pyarrow.parquet as pq
 
-from shoal.runs.tables import ROLLOUTS
 from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.folder import FolderSource
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
