@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from shoal_extras.trackers.report import Report, Start
-from shoal_extras.trackers.tracker import Tracker
+from shoal_extras.trackers.tracker import Report, Start, Tracker
 
 PROJECT: Final = "shoal"
 """The project, where the tracker's own variable of the environment names none."""

@@ -1,4 +1,5 @@
-"""The node of a trainer, as its user sees it: settings, and hooks for the GRPOTrainer."""
+"""The node of a trainer, as its user sees it: settings, and hooks for the GRPOTrainer. Nothing that either was told is
+ignored in silence."""
 
 from __future__ import annotations
 
@@ -11,14 +12,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from shoal.config.load import config_from_keywords
+from shoal.config.names import from_keywords
 from shoal.config.own_code import refuse_import
+from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.membership.settings import check_network
 from shoal.runs.disk import disk_errors
+from shoal.tasks.data.spec import keep_data
+from shoal.tasks.suites import specs_of
 from shoal.transports.memory import MemorySwarm
-from shoal_extras.trl.checks import check_trainer, node_config
 from shoal_extras.trl.opened import Opened, rows
 
 logger = logging.getLogger("shoal")
@@ -38,6 +44,13 @@ UNSLOTH = (
     "unsloth cannot join a swarm: it replaces GRPOTrainer's code and the layers that shoal's decoder reads. Do not "
     "import it, and take trl.GRPOTrainer (LoRA by peft_config)"
 )
+UNREAD: Final = (
+    *("use_vllm", "use_transformers_paged", "use_transformers_continuous_batching", "generation_kwargs"),
+    *("top_k", "min_p", "chat_template_kwargs", "cast_lm_head_to_fp32"),
+)
+"""Settings of GRPOConfig, off by default, that shoal's decoder does not read. Not every TRL has all of them."""
+SECTIONS: Final = {"seed", "tasks", "rewards", "selection", "network"}
+"""Of shoal's settings, those that the trainer does not have."""
 
 
 class TRLNode:
@@ -205,3 +218,43 @@ class SwarmCallback(TrainerCallback):
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+
+
+def check_trainer(trainer: Any, reward: Any) -> None:
+    """Raises `UserError` for settings of the trainer that would have no effect here. `reward`: the one function that it
+    must have."""
+    args = trainer.args
+    unread = [name for name in UNREAD if vars(args).get(name)]
+    if args.repetition_penalty != 1.0:
+        unread.append("repetition_penalty")
+    if unread:
+        raise UserError(f"shoal decodes by temperature and top_p alone: leave out {', '.join(unread)}")
+    if not isinstance(trainer.processing_class, PreTrainedTokenizerBase):
+        raise UserError("shoal's tasks are text: give the trainer a model with a tokenizer, not with a processor")
+    if trainer.tools:
+        raise UserError("shoal's questions are answered in one turn: leave out tools and environment_factory")
+    if trainer.reward_funcs != [reward]:
+        raise UserError(
+            "shoal scores own and peers' answers alike: give your reward functions to the TRLNode "
+            "(rewards=[short]), and the trainer none but node.hooks has"
+        )
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        raise UserError("shoal's decoder needs all weights on each device: start several processes without sharding")
+
+
+def node_config(settings: dict[str, Any], network: bool) -> Config:
+    """The configuration of keyword arguments, as `shoal.join` takes them. `network`: whether the node joins one. Raises
+    `UserError` for a setting that is unknown, cannot be used, or is the trainer's."""
+    settings = keep_data(settings)
+    nested = from_keywords(settings)
+    config = config_from_keywords(settings)
+    theirs = sorted(set(nested) - SECTIONS - {"round"}) + sorted(set(nested.get("round", {})) - {"peers"})
+    if theirs:
+        raise UserError(
+            f"'{theirs[0]}' is no setting of a trainer's node: models, decoding and learning are GRPOConfig's, and "
+            "`peers` says how many groups of a batch are those of peers"
+        )
+    specs_of(config.tasks)  # a mistyped name is reported before a model is loaded
+    if network:
+        check_network(config)
+    return config

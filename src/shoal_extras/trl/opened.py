@@ -2,36 +2,39 @@
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from msgspec.structs import replace
+
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
 from shoal.identity.lock import only_node
+from shoal.learn.advantages import advantages
 from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import public_name
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
-from shoal.protocols import Grader, Swarm
+from shoal.policy.language import LanguagePolicy
+from shoal.protocols import Grader, Swarm, UpdateResult
 from shoal.rewards import Combined, Filled, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
-from shoal.rollout import Scored
+from shoal.rollout import Completion, Scored
 from shoal.runs.build import make_selection, shortens
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
+from shoal.selection.pool import Pool
 from shoal.selection.shorten import Shortener
 from shoal.tasks import Tasks
 from shoal.untrusted import printable
-from shoal_extras.trl.checks import check_stop
-from shoal_extras.trl.learner import TrainerLearner, WholeGroups
-from shoal_extras.trl.policy import TrainerPolicy
+from shoal_extras.trl.policy import TrainerPolicy, check_stop
 
 logger = logging.getLogger("shoal")
 
@@ -48,6 +51,45 @@ MOST_SLOTS = 64
 """Questions of a round that other nodes take."""
 TRIES = 64
 """Rounds in a row without any rollout, after which it gives up."""
+
+
+class WholeGroups(Pool):
+    """A pool of rollouts with `num_generations` completions that fit: TRL compares whole groups of one size."""
+
+    def __init__(self, num_generations: int, fits: Callable[[Completion], object]) -> None:
+        """`fits`: gives something true for a completion with tokens to train on."""
+        super().__init__()
+        self._num_generations = num_generations
+        self._fits = fits
+
+    def add(self, scored: Iterable[Scored], round: int) -> None:
+        cut = (replace(s, rollout=s.rollout.first(self._num_generations)) for s in scored)
+        cut = (replace(s, rewards=s.rewards[: self._num_generations]) for s in cut)
+        whole = (s for s in cut if len(s.rewards) == self._num_generations)
+        super().add((s for s in whole if all(map(self._fits, s.rollout.completions))), round)
+
+
+class TrainerLearner:
+    """Stands for the trainer, which takes the step itself: it keeps the batch and tells each maker's share of the
+    gradient."""
+
+    def __init__(self, policy: LanguagePolicy, scale_rewards: str) -> None:
+        self._policy = policy
+        self._scale_rewards = scale_rewards
+
+    def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
+        groups = advantages([scored.rewards for scored in batch], self._scale_rewards)
+        sizes: dict[str, float] = defaultdict(float)
+        for scored, group in zip(batch, groups, strict=True):
+            for completion, advantage in zip(scored.rollout.completions, group, strict=True):
+                sizes[scored.rollout.node] += abs(advantage) * len(self._policy.completion_ids(completion))
+        total = sum(sizes.values())
+        return UpdateResult(gradient_shares={maker: size / total for maker, size in sizes.items()} if total else {})
+
+    def save(self, folder: Path) -> None:
+        """Nothing: the trainer saves its optimiser."""
+
+    def load(self, folder: Path) -> None: ...
 
 
 class Opened:

@@ -13,7 +13,7 @@ from shoal.parallel.ranks import Ranks
 from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import Placement
 from shoal.policy.language import LanguagePolicy
-from shoal.policy.loading import language_model
+from shoal.policy.loading import LanguageModel, language_model
 from shoal.policy.products import FastLinear, use_fast_products
 from shoal.rollout import Completion, Question
 
@@ -67,3 +67,14 @@ def answering(model: Any, placement: Placement) -> Iterator[None]:
             if type(layer) is FastLinear:
                 layer.__class__ = torch.nn.Linear  # type: ignore[assignment]
         model.train(training)
+
+
+def check_stop(trainer: Any, lm: LanguageModel) -> None:
+    """Raises `UserError` if TRL would mask answers that end as this model's do."""
+    declared = lm.model.generation_config.eos_token_id
+    ends = {lm.tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])}
+    if trainer.args.mask_truncated_completions and not lm.stop_ids <= ends:
+        raise UserError(
+            "this model has no chat template, so its answers end with their line, which TRL takes for cut short: leave "
+            "out mask_truncated_completions"
+        )

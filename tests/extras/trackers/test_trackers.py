@@ -27,15 +27,18 @@ from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
 from shoal.runs.trackers import makers_of, started
 from shoal_extras.trackers.kinds import Wandb
-from shoal_extras.trackers.report import (
+from shoal_extras.trackers.tracker import (
     LONGEST,
     MOST,
+    WAITING,
+    Memory,
+    Tracker,
+    remembered,
     tracked_config,
     tracked_metrics,
     tracked_name,
     tracked_rollouts,
 )
-from shoal_extras.trackers.tracker import WAITING, Memory, Tracker, remembered
 
 HOSTILE = "<script>alert(1)</script>\n# title **bold** [a](javascript:b)\x1b[2J\u202e\u2028\rend"
 SHOWN = "<script>alert(1)</script>\n# title **bold** [a](javascript:b)?[2J???end"
