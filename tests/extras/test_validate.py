@@ -11,7 +11,9 @@ from data_files import SUMS, Rows, write
 
 from shoal.cli.main import main
 from shoal.config.load import config_from_keywords
+from shoal.config.tasks import TasksConfig
 from shoal_extras.validation.doubts import doubts
+from shoal_extras.validation.slack import slack
 
 Capture = pytest.CaptureFixture[str]
 
@@ -134,6 +136,7 @@ def test_programs_are_tried_in_blocks(tmp_path: Path, capsys: Capture) -> None:
     ]
     found = validated(capsys, "--data", str(write(tmp_path / "code.jsonl", rows)))
     assert found["about"]["scored"] == "code: by these columns"
+    assert found["slack"]["in a comment"] == 1
     assert {"without a block", "in a text", "behind thoughts", "nothing"} <= found["forms"].keys()
     assert all(form["mean"] == form["expected"] for form in found["forms"].values())
 
@@ -172,6 +175,34 @@ def test_scorers_that_are_wrong_are_named_and_the_exit_code_says_so(tmp_path: Pa
     out = capsys.readouterr().out
     assert "right answers do not get 1" in out
     assert "gets 0: Say " in out
+
+
+def test_fraction_simplification_lets_text_follow_unless_it_is_asked_strictly(capsys: Capture) -> None:
+    words = ("--task", "fraction_simplification", "--questions", "40")
+    loose = validated(capsys, *words)["slack"]
+    assert 0 < loose["after"] == loose["in another script"] < 1, "of the styles that it draws, one is compared strictly"
+    assert (loose["before"], loose["in thoughts"]) == (0, 1)
+    strict = validated(capsys, *words, "--answer", "strict")
+    assert strict["gold"] == 1
+    assert set(strict["slack"].values()) == {0}
+
+
+@pytest.mark.parametrize("answer", ["whole", "strict"])
+def test_slack_of_data_is_shown(tmp_path: Path, capsys: Capture, answer: str) -> None:
+    path = write(tmp_path / "sums.jsonl", SUMS)
+    found = validated(capsys, "--data", str(path), "--answer", answer)
+    assert found["gold"] == 1
+    assert {found["slack"][place] for place in ("after", "in thoughts")} == {float(answer == "whole")}
+    assert main(["validate", "--data", str(path), "--answer", answer]) == 0
+    assert f"slack with foreign text {'1 (' if answer == 'whole' else '0 (before, after'}" in capsys.readouterr().out
+
+
+def test_the_slack_of_a_suite_is_a_line() -> None:
+    pond = TasksConfig(only=["chain_sum", "spell_backward"])
+    assert slack(pond).startswith("slack: right answers earn with foreign text in ")
+    assert "--answer strict" in slack(pond)
+    strict = pond.model_copy(update={"answer": "strict"})
+    assert slack(strict) == "slack: none: a right answer earns nothing with foreign text beside it"
 
 
 @pytest.mark.slow

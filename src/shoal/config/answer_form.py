@@ -8,6 +8,8 @@ Strangers write the texts, and somebody else may write the pattern. All forms bu
 for a pattern ends after a second, and then finds nothing.
 """
 
+import re
+from collections.abc import Sequence
 from typing import Final
 
 import regex
@@ -17,9 +19,15 @@ from shoal.answers.place import boxed, spoken, tagged
 
 LONGEST_SEARCH: Final = 1.0
 """Seconds that a pattern may search one text."""
-FORMS: Final = ("whole", "tag", "boxed", "last_number", "last_line")
-"""whole: all of the completion. tag: what stands in its last <answer> </answer>. boxed: in its last \\boxed{ }.
-last_number: its last number, without marks between thousands. last_line: its last line that is not empty."""
+STRICT: Final = "strict"
+FORMS: Final = ("whole", STRICT, "tag", "boxed", "last_number", "last_line")
+"""whole: all of the completion. strict: the same, wrong with any word beside the answer. tag: what stands in its last
+<answer> </answer>. boxed: in its last \\boxed{ }. last_number: its last number, without marks between thousands.
+last_line: its last line that is not empty."""
+LONGER: Final = 16
+"""Characters by which a strict answer may be longer than the right one."""
+_WORDS: Final = re.compile(r"[^\W\d_]+|[^\x00-\x7f]")
+"""Words, and each sign beyond ASCII."""
 
 
 def is_pattern(form: str) -> bool:
@@ -29,21 +37,21 @@ def is_pattern(form: str) -> bool:
 
 def check_form(form: str) -> str:
     """`form` itself. Raises `ValueError` for one that is neither in `FORMS` nor a pattern with one group."""
-    if not is_pattern(form):
-        return form
+    why = "it has no group, or several"
     try:
-        groups = regex.compile(form).groups
+        if not is_pattern(form) or regex.compile(form).groups == 1:
+            return form
     except (regex.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{form!r} is none of {', '.join(FORMS)}, and no regular expression: {error}") from None
-    if groups != 1:
-        raise ValueError(
-            f"{form!r} is none of {', '.join(FORMS)}; a regular expression needs one group, as in 'is (.+)'"
-        )
-    return form
+        why = str(error)
+    raise ValueError(
+        f"{form!r} is none of {', '.join(FORMS)}, and no regular expression with one group, as in 'is (.+)': {why}"
+    )
 
 
 def extract(text: str, form: str) -> str | None:
     """The answer in a completion; None if it is not in this form. Thoughts (`<think>`) are no part of it."""
+    if form == STRICT:
+        return text.strip().removeprefix("<answer>").removesuffix("</answer>").strip()
     text = spoken(text)
     match form:
         case "whole":
@@ -61,6 +69,15 @@ def extract(text: str, form: str) -> str | None:
     except TimeoutError:
         return None
     return found[-1].strip() if found and found[-1] is not None else None
+
+
+def says_more(said: str, rights: Sequence[str], question: str) -> bool:
+    """Whether a strict answer is more than an answer: it has a word that neither the question nor
+    `rights` have, or is longer than they by more than `LONGER` characters. If no right answer is known, the question's
+    length counts."""
+    known = set(_WORDS.findall(" ".join((question, *rights)).casefold()))
+    longest = max(map(len, rights), default=len(question))
+    return len(said) > longest + LONGER or not known.issuperset(_WORDS.findall(said.casefold()))
 
 
 def in_form(answer: str, form: str) -> str:

@@ -28,8 +28,9 @@ class TaskSpec(Section):
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """How often the task is drawn, relative to the others."""
     answer: str = "whole"
-    """What of a completion is the answer: whole (all of it), tag (in its last <answer> </answer>), boxed (in its last
-    \\boxed{ }), last_number, last_line, or a regular expression with one group, such as "Answer: (.+)"."""
+    """What of a completion is the answer: whole (all of it), strict (all of it, and any word beside the answer makes it
+    wrong), tag (in its last <answer> </answer>), boxed (in its last \\boxed{ }), last_number, last_line, or a regular
+    expression with one group, such as "Answer: (.+)"."""
     examples: int = Field(0, ge=0, le=32)
     """Worked examples before the question: other questions of the task with their right answers. They are the same for
     all nodes and never held out."""
@@ -62,7 +63,7 @@ class TasksConfig(Section):
     """Worked examples before each question: other questions of the task with their
     right answers. They are the same for all nodes and never held out. task: what each task says, otherwise none."""
     answer: str = "task"
-    """What of a completion is the answer: whole, tag, boxed, last_number, last_line
+    """What of a completion is the answer: whole, strict (no word beside it), tag, boxed, last_number, last_line
     or a regular expression with one group. task: what each task says, otherwise whole."""
     partial_credit: bool = False
     """Give a task's own scores as they are, as the paper does; otherwise 1 for a full answer and 0 for all else."""

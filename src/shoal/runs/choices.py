@@ -10,7 +10,7 @@ run keeps what was chosen in its `config.toml`.
 import contextlib
 from typing import Final
 
-from shoal.config.answer_form import in_form, is_pattern
+from shoal.config.answer_form import STRICT, in_form, is_pattern
 from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig
@@ -75,7 +75,7 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
     if not config.sources and config.suite in EASY and (config.examples, config.answer) == ("task", "task"):
         return EASY[config.suite], f"{config.suite} needs no more"
     tasks = Tasks(config)
-    free = [spec for spec in tasks.specs if spec.answer != "whole" and not spec.examples]
+    free = [spec for spec in tasks.specs if spec.answer not in ("whole", STRICT) and not spec.examples]
     if any(spec.system_prompt for spec in free):
         return REASONING, "a system prompt may ask for reasoning"
     asked = zip(tasks.tasks, tasks.specs, strict=True)

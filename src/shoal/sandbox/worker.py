@@ -14,19 +14,19 @@ from typing import Any
 
 import msgspec
 
-from shoal.config.answer_form import extract
+from shoal.config.answer_form import STRICT, extract, says_more
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import in_brief
-from shoal.protocols import TaskSource
 from shoal.rollout import Answer, Question, QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.pipes import Candidate, Handler, Job, Made, Request, Result, Verdict, serve
 from shoal.sandbox.process import processor_seconds
 from shoal.sandbox.replay import refusal
 from shoal.sandbox.verifier import filled, is_too_long, reward
+from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import InvalidRollout, Tasks, UnknownQuestion, validate
 from shoal.tasks.environments.task import EnvironmentTask, play
-from shoal.tasks.task import Failed, NoVerdict
+from shoal.tasks.task import Failed, NoVerdict, Task, right_answer
 
 NO_REWARD = "no reward (None or NaN)"
 
@@ -70,7 +70,8 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Result | Ver
     """The verdict on a candidate, with `Made` before it if its question is the right one."""
     begun = processor_seconds(os.getpid())
     try:
-        question = validated(tasks, candidate)
+        drawn = candidate.key, candidate.slot
+        question = validate(tasks, candidate.question, candidate.question_hash, len(candidate.texts), drawn)
     except InvalidRollout as invalid:
         verdict = Verdict(invalid.reason)
     else:
@@ -92,12 +93,6 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Result | Ver
     yield msgspec.structs.replace(verdict, seconds=processor_seconds(os.getpid()) - begun)
 
 
-def validated(tasks: TaskSource, candidate: Candidate) -> Question:
-    """The candidate's question, made again. Raises `InvalidRollout`."""
-    drawn = candidate.key, candidate.slot
-    return validate(tasks, candidate.question, candidate.question_hash, len(candidate.texts), drawn)
-
-
 def refused(question: Question, candidate: Candidate, results: Sequence[Result]) -> str:
     """Why the candidate's conversations are refused ("replay" or "environment"); empty if they are not."""
     if question.turns == 1:
@@ -114,7 +109,15 @@ def answered(task: Any, spec: TaskSpec, question: QuestionId, answer: Answer, sc
     if isinstance(task, EnvironmentTask):
         return conversed(task, question, turns, scored)
     text = extract("".join(turns), spec.answer)
-    return Result() if text is None else guarded(lambda: task.score(question, [text])[0], ":" in spec.name)
+    if text is None or (spec.answer == STRICT and more_than_answers(task, question, text)):
+        return Result()
+    return guarded(lambda: task.score(question, [text])[0], ":" in spec.name)
+
+
+def more_than_answers(task: Task, question: QuestionId, text: str) -> bool:
+    """Whether a text says more than an answer to the question."""
+    rights = task.rights(question) if isinstance(task, DataTask) else [right_answer(task, question) or ""]
+    return says_more(text, list(filter(None, rights)), task.question(question.seed, question.index).text)
 
 
 def conversed(task: EnvironmentTask, question: QuestionId, turns: tuple[str, ...], scored: bool) -> Result:

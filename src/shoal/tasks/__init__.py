@@ -9,7 +9,7 @@ See docs/guides/tasks.md.
 from shoal.protocols import Environment
 from shoal.tasks.create import create_task
 from shoal.tasks.draw import Tasks, UnknownQuestion, slot_seed
-from shoal.tasks.suites import SUITES, suite
+from shoal.tasks.suites import SUITES
 from shoal.tasks.task import Answered, Failed, NoVerdict, Task
 
 __all__ = [
@@ -23,5 +23,4 @@ __all__ = [
     "UnknownQuestion",
     "create_task",
     "slot_seed",
-    "suite",
 ]

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from shoal.config.answer_form import in_form
+from shoal.config.answer_form import STRICT, in_form
 from shoal.config.own_code import call_offered, offered, task_maker
 from shoal.config.tasks import DATA, TaskSpec
 from shoal.errors import UserError, in_brief
@@ -72,6 +72,8 @@ def create_task(spec: TaskSpec) -> Task:
         raise UserError(f"task {spec.name!r} is not a task: see shoal.tasks.Task for what it must have")
     if isinstance(task, EnvironmentTask) and spec.form:
         raise UserError(f"task {spec.name!r} answers back: it reads whole turns, so leave `answer` and `examples` out")
+    if spec.answer == STRICT and getattr(task, "runs_programs", False):
+        raise UserError(f'task {spec.name!r} has programs as answers, which `answer = "strict"` cannot read')
     return task
 
 

@@ -38,19 +38,14 @@ SUITES: dict[str, list[TaskSpec]] = {
 }
 
 
-def suite(name: str) -> list[TaskSpec]:
-    """The tasks of the suite `name`. Raises `UserError` if there is none of that name."""
-    if name not in SUITES:
-        raise UserError(f"no suite {name!r}; {nearest(name, SUITES)}")
-    return SUITES[name]
-
-
 def specs_of(config: TasksConfig) -> list[TaskSpec]:
     """The tasks of `config`: those it lists itself, otherwise those of its suite, or `only` some of them. Raises
-    `UserError` for a name that the suite does not have."""
+    `UserError` for a suite that there is not, and a task that it does not have."""
     if config.sources:
         return [_as_asked(spec, config, spec.form) for spec in config.sources]
-    specs = suite(config.suite)
+    if config.suite not in SUITES:
+        raise UserError(f"no suite {config.suite!r}; {nearest(config.suite, SUITES)}")
+    specs = SUITES[config.suite]
     names = [spec.name for spec in specs]
     for name in config.only:
         if name not in names:

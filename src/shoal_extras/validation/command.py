@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -18,17 +19,19 @@ from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
 from shoal_extras.validation.doubts import doubts
 from shoal_extras.validation.found import Form, Validated, mean, validate
+from shoal_extras.validation.slack import slack
 
 HELP = """Shows what data and tasks are taken for and how right answers are read. Scores right answers with the task's
 own scorer, usual forms of right and wrong answers, and answers that ignore the question: what these get is what a model
 can get without reading. Calls reward functions with the same answers. Exits with 1 if a right answer does not get 1, if
-a wrong one earns, or if a reward function fails on all answers or does not tell right from wrong.
+a wrong one earns, or if a reward function fails on all answers or does not tell right from wrong. Slack is the share of
+right answers that still get 1 with foreign text beside them: strangers can teach such text. --answer strict stops it.
 
   shoal validate questions.xlsx
   shoal validate --suite reef
   shoal validate --task my_tasks:Larger --questions 1000
   shoal validate --data prompts.jsonl --reward my_rewards:score"""
-__all__ = ["HELP", "add_arguments", "command", "doubts"]
+__all__ = ["HELP", "add_arguments", "command", "doubts", "slack"]
 FROM_FILE = ("seed", "tasks", "rewards")
 SHOWN: Final = 3
 """Right answers of a task that are shown because they do not get 1."""
@@ -89,11 +92,13 @@ def _show(console: Console, found: dict[str, Validated]) -> None:
             _print(console, ["an answer that is", "for example", "must get", "gets", *one.rewards], shown)
         for expected in (1, 0) if len(found) > 1 else ():
             some = {name: form for name, form in one.forms.items() if form.expected == expected}
-            line(f"{label}: {'right' if expected else 'wrong'} answers get {_means(some)}")
+            line(f"{label}: {'right' if expected else 'wrong'} answers get {_grouped(_gets(some))}")
+        if one.slack:
+            line(f"{label}: slack with foreign text {_grouped(one.slack)}")
         for name, about in one.rewards.items():
             figures = ", ".join(f"{key} {_figure(value)}" for key, value in about.items() if key != "trouble")
             line(f"{label}: {name}: {figures}{'; ' if about['trouble'] else ''}{about['trouble']}")
-    heads = ["task", "questions", "right answers that get 1", "best one answer", "another's answer"]
+    heads = ["task", "questions", "right answers that get 1", "best one answer", "another's answer", "slack"]
     _print(console, heads, [_figures(label, one) for label, one in found.items()])
     for label, one in found.items():
         for each in one.wrong[:SHOWN]:
@@ -115,18 +120,23 @@ def _form(name: str, form: Form, rewards: list[str]) -> list[str]:
     return [name, clip(form.example, QUOTED), expected, *map(_figure, figures)]
 
 
-def _means(forms: dict[str, Form]) -> str:
-    """Each mean with the forms that have it."""
-    means: dict[str, list[str]] = {}
-    for name, form in forms.items():
-        means.setdefault(_figure(mean(form.scores)), []).append(name)
-    return "; ".join(f"{figure} ({', '.join(names)})" for figure, names in sorted(means.items(), reverse=True))
+def _gets(forms: dict[str, Form]) -> dict[str, float | None]:
+    return {name: mean(form.scores) for name, form in forms.items()}
+
+
+def _grouped(figures: Mapping[str, float | None]) -> str:
+    """Each figure with the names that have it."""
+    found: dict[str, list[str]] = {}
+    for name, value in figures.items():
+        found.setdefault(_figure(value), []).append(name)
+    return "; ".join(f"{figure} ({', '.join(names)})" for figure, names in sorted(found.items(), reverse=True))
 
 
 def _figures(label: str, one: Validated) -> list[str]:
     best = "" if one.constant is None else f"{one.constant:.3f} ({printable(one.constant_answer, 16)})"
     gold = f"{one.answered - len(one.wrong)} of {one.answered}" if one.answered else ""
-    return [label, str(one.questions), gold, best, "" if one.others is None else f"{one.others:.3f}"]
+    slack = f"{one.most_slack:.3f}" if one.slack else ""
+    return [label, str(one.questions), gold, best, "" if one.others is None else f"{one.others:.3f}", slack]
 
 
 def _figure(value: float | None) -> str:

@@ -21,6 +21,7 @@ from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import QuestionFailed
 from shoal.untrusted import printable
 from shoal_extras.validation.forms import Case, differs, forms_of, marked
+from shoal_extras.validation.slack import THOUGHTS, with_foreign
 
 COMMON: Final = 8
 """The commonest right answers, of which the best constant one is found."""
@@ -73,6 +74,8 @@ class Validated:
     constant_answer: str = ""
     others: float | None = None
     """The share of questions for which the right answer to the next one is right."""
+    slack: dict[str, float] = field(default_factory=dict)
+    """The share of right answers that still get 1 with foreign text beside them, by where that stands."""
     forms: dict[str, Form] = field(default_factory=dict)
     rewards: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Of each reward function: "answers", how many of them got "none" and how many "failed", the "least" and the "most"
@@ -82,6 +85,11 @@ class Validated:
     def gold(self) -> float | None:
         """The share of right answers that get full marks; None if none are known."""
         return 1 - len(self.wrong) / self.answered if self.answered else None
+
+    @property
+    def most_slack(self) -> float:
+        """The slack of the place that lets most through, but for thoughts, which hardly any scorer reads."""
+        return max((share for place, share in self.slack.items() if place != THOUGHTS), default=0.0)
 
     @property
     def faults(self) -> list[str]:
@@ -138,6 +146,7 @@ def validate(
                 _describe(one, task, spec, cases)
             if cases:
                 _score_right(one, cases, scores, verifier)
+                _try_slack(one, cases, scores)
             _try_forms(one, asked, cases, scores, rewards)
     return found
 
@@ -210,6 +219,20 @@ def _score_right(one: Validated, cases: Sequence[Asked], scores: Scores, verifie
     one.constant, one.constant_answer = max(zip(shares[1:], common, strict=True), key=lambda pair: pair[0])
 
 
+def _sample(cases: Sequence[Asked]) -> Sequence[Asked]:
+    """The questions that are answered in all forms."""
+    return cases[: FEW if cases and cases[0][1].kind in SLOW else SAMPLE]
+
+
+def _try_slack(one: Validated, cases: Sequence[Asked], scores: Scores) -> None:
+    """Has right answers with foreign text scored."""
+    said = [(question, with_foreign(case)) for question, case in _sample(cases)]
+    columns = zip(*scores([(question, list(texts.values())) for question, texts in said]), strict=True)
+    one.slack = {
+        place: fmean(score >= 1 for score in column) for place, column in zip(said[0][1], columns, strict=True)
+    }
+
+
 def _try_forms(
     one: Validated,
     asked: Sequence[Question],
@@ -219,7 +242,7 @@ def _try_forms(
 ) -> None:
     """Has answers to some questions in the usual forms scored and rewarded."""
     tried: list[tuple[Question, dict[str, str]]] = []
-    for place, (question, case) in enumerate(cases[: FEW if cases and cases[0][1].kind in SLOW else SAMPLE]):
+    for place, (question, case) in enumerate(_sample(cases)):
         nexts = (following.rights[0] for _, following in [*cases[place + 1 :], *cases[:place]])
         forms = list(forms_of(case, next((text for text in nexts if differs(case, text)), "")))
         tried.append((question, {form.name: form.text for form in forms}))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.answer_form import FORMS, check_form, extract, in_form
+from shoal.config.answer_form import FORMS, check_form, extract, in_form, says_more
 from shoal.config.tasks import TaskSpec
 
 
@@ -89,8 +89,8 @@ def test_a_pattern_that_does_not_find_an_answer_in_itself_gives_no_example() -> 
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        ("tags", "'tags' is none of whole, tag, boxed, last_number, last_line; a regular"),
-        ("(", "no regular expression: missing"),
+        ("tags", "'tags' is none of whole, strict, tag, boxed, last_number, last_line, and no regular"),
+        ("(", "as in 'is (.+)': missing"),
         ("(a)(b)", "one group"),
     ],
 )
@@ -103,3 +103,25 @@ def test_other_forms_are_refused(form: str, message: str) -> None:
 
 def test_a_pattern_that_takes_for_ever_finds_nothing() -> None:
     assert extract("a" * 10_000, "(a|aa)+b") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "more"),
+    [
+        ("7/20", False),
+        ("<answer>7/20</answer>", False),
+        (" 7 / 20\n", False),
+        ("7/20 Thanks", True),
+        ("7/20 бис", True),
+        ("7/20 \N{HONEYBEE}", True),
+        ("<think>hm</think>7/20", True),
+        ("7/20" + " " * 12 + "# 1", False),
+        ("7/20" + " 7" * 9, True),
+        ("Simplify 7/20", False),
+        ("Simplify the fraction simplify 7/20", True),
+    ],
+)
+def test_a_strict_answer_is_the_whole_completion(said: str, more: bool) -> None:
+    found = extract(said, "strict")
+    assert found is not None
+    assert says_more(found, ["7/20"], "Simplify the fraction 35/100.") is more

@@ -13,11 +13,10 @@ from installed import installed
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
-from shoal.sandbox.pipes import Candidate
+from shoal.sandbox.pipes import Candidate, Verdict
 from shoal.sandbox.verifier import Verifier
-from shoal.sandbox.worker import validated
+from shoal.sandbox.worker import examined
 from shoal.tasks import Tasks, create_task
-from shoal.tasks.draw import InvalidRollout
 
 DOCS = Path(__file__).parents[3] / "docs"
 LONGEST = 40
@@ -61,5 +60,6 @@ def test_a_package_that_a_task_lacks_is_named(tmp_path: Path, monkeypatch: pytes
 
 def test_a_peers_question_of_a_task_that_is_not_here_is_refused_as_that() -> None:
     claim = Candidate(QuestionId("squares", "1", "c0ffee", 7, 0), "hash", ("lagoon", "c0ffee", 1), 0, ("4",))
-    with pytest.raises(InvalidRollout, match="task"):
-        validated(Tasks(TasksConfig()), claim)
+    *_, verdict = examined(Tasks(TasksConfig()), claim)
+    assert isinstance(verdict, Verdict)
+    assert verdict.reason == "task"
