@@ -47,7 +47,7 @@ def form_of(spec: DataSpec, columns: Sequence[str], rows: Sequence[Mapping[str, 
             return form
         if own and spec.score == kind:
             raise UserError(f"{name} has not the columns {own.columns}; it has {has}")
-    for given, what in ((spec.prompt, "prompt"), (spec.answer, "answer")):
+    for given, what in ((spec.prompt, "prompt"), (spec.context, "context"), (spec.answer, "answer")):
         if given and given not in columns and given.partition(".")[0] not in columns:
             say = f"say --data '...,{what}=COLUMN'"
             raise UserError(f"{name} has no column {given!r} for the {what}; it has {has}: {say}")
@@ -75,7 +75,7 @@ def _plain(spec: DataSpec, columns: Sequence[str], known: Mapping[str, str], fau
     if not answer and "reward_model" in columns:
         answer = "reward_model.ground_truth"  # as verl has it
     behind = known.get("input", "") if _folded(prompt) == "instruction" else ""  # as alpaca has it
-    before = "" if spec.prompt else _named(known, CONTEXTS, prompt)
+    before = spec.context or ("" if spec.prompt else _named(known, CONTEXTS, prompt))
 
     def read(row: Mapping[str, Any]) -> Asked:
         asked = _joined(row, before, _cell(field(row, prompt)), behind)
@@ -181,7 +181,7 @@ def _choice(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str
     """Multiple choice: the options in a column, or in a column each."""
     column, singles = _named(known, OPTIONS), single_columns(known)
     prompt, pick = _named(known, ("question", "question_stem", *PROMPTS)), spec.answer or _named(known, PICKS)
-    before = _named(known, CONTEXTS, prompt)
+    before = spec.context or _named(known, CONTEXTS, prompt)
     cells = [row.get(prompt) for row in rows]
     if cells and all(isinstance(cell, Mapping) and {"stem", "choices"} <= cell.keys() for cell in cells):
         prompt, column = f"{prompt}.stem", f"{prompt}.choices"  # as CommonsenseQA has it

@@ -54,6 +54,8 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     if there is one, otherwise hash."""
     prompt: str = ""
     """The column of the questions, as text or as chat messages; by default the usual names are looked for."""
+    context: str = ""
+    """The column of a text that stands before the question; by default the usual names are looked for."""
     answer: str = ""
     """The column of the right answers; by default the usual names are looked for. A name with a dot is a field in a
     column. A list has several right answers."""

@@ -92,7 +92,7 @@ class DataTask:
         notes += [f"{info.odd_count:,} of another kind: {'; '.join(info.odd)}"] if info.odd_count else []
         notes += [f"{info.duplicates:,} repeat an earlier one"] if info.duplicates else []
         others = [one for one in info.columns if f"'{one}'" not in info.form and f"'{one}." not in info.form]
-        notes += [f"the model does not see {printable(', '.join(others), 100)}"] if others else []
+        notes += [f"the model does not see {printable(', '.join(others), 100)} (context=COLUMN)"] if others else []
         notes += [f"{info.conflict_count:,} contradict: {'; '.join(info.conflicts)}"] if info.conflicts else []
         return "; ".join([", ".join(parts), *notes])
 

@@ -354,3 +354,8 @@ def test_a_row_of_several_files_is_named_by_its_file(tmp_path: Path) -> None:
 def test_columns_that_the_model_does_not_see_are_named(tmp_path: Path) -> None:
     rows = [{"text": f"Story {n}.", "question": f"Who {n}?", "answer": "Ann"} for n in range(12)]
     assert "the model does not see text" in data_task(path=str(write(tmp_path / "x.jsonl", rows))).description
+    task = data_task(path=str(write(tmp_path / "y.jsonl", rows)), context="text")
+    assert "the model does not see" not in task.description
+    assert task.question(0, 0).text in {f"Story {n}.\n\nWho {n}?" for n in range(12)}
+    with pytest.raises(UserError, match="no column 'txt' for the context"):
+        data_task(path=str(write(tmp_path / "z.jsonl", rows)), context="txt")
