@@ -19,6 +19,7 @@ from tokenizers.processors import TemplateProcessing
 
 from shoal.cli.ask import ID
 from shoal.cli.main import main
+from shoal.config.load import load_config
 from shoal.config.settings import Config
 from shoal.parallel.ranks import ALONE
 from shoal.policy.asking import OWN, taken
@@ -298,13 +299,42 @@ def test_the_lines_of_the_card_of_adapters_work(tmp_path: Path, monkeypatch: pyt
     assert answers != asked_here(lm, ["Your question"], 20)
 
 
+def ways_of(run: Path, count: int, scratch: Path) -> dict[str, dict[str, str]]:
+    """Answers to held-out questions of a run: of `shoal ask`, and of what is exported."""
+    config = load_config(run / "config.toml")
+    drawn = Tasks(config.tasks).held_out(count, config.seed)
+    questions = list({question.text: None for of_task in drawn.values() for question in of_task})[:count]
+    length = int(config.policy.max_completion_length)
+    folder = scratch / "model"
+    assert main(["export", str(run), "--to", str(folder)]) == 0
+    ways = {
+        "shoal ask": asked_here(load(str(folder), CPU.device), questions, length),
+        "transformers, folder": asked_of_transformers(folder, questions, length),
+    }
+    for kind in ("F16", "Q8_0"):
+        assert main(["export", str(run), "--to", str(scratch / f"model.{kind}.gguf")]) == 0
+        with LlamaCpp(scratch / f"model.{kind}.gguf") as llama:
+            ways[f"llama.cpp, {kind}"] = [llama.chat(text, length) for text in questions]
+    return {way: dict(zip(questions, map(line, answers), strict=True)) for way, answers in ways.items()}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_taken_away_answers_its_held_out_questions_alike(tmp_path: Path) -> None:
+    assert main(["run", "--seed", "0", "--nodes", "1", "--rounds", "10", "--out", str(tmp_path / "run")]) == 0
+    here, *others = ways_of(tmp_path / "run", 20, tmp_path).values()
+    same = [sum(answers[question] == here[question] for question in here) for answers in others]
+    assert len(here) == 20
+    assert same[:2] == [20, 20]
+    assert same[2] >= 18
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "fewest"),
     [
         ("F16", 20),
         pytest.param(
-            "Q8_0", 18, marks=pytest.mark.xfail(reason="12 of 20: llama.cpp rounds activations to 8 bits, too")
+            "Q8_0", 18, marks=pytest.mark.xfail(reason="12 of 20: untrained it is unsure, and 8 bits decide otherwise")
         ),
     ],
 )
