@@ -22,6 +22,7 @@ from pictures import DESKTOP, PHONE, served, write
 from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 
 from shoal.config.settings import Config
+from shoal.identity.keys import Identity
 from shoal_host.judge.source import JudgeSource
 from shoal_web.human.contributor import Contributor
 from shoal_web.human.server import make_app as human_app
@@ -43,12 +44,22 @@ def main() -> None:
         stack.enter_context(shoal("relay", "--listen", relay))
         words = ("--data", folder / "judge", "--interval", 0.5, "--work", 0)
         stack.enter_context(shoal("judge", "--listen", judge, *words))
+        key = Identity.load_or_create(folder / "judge" / "identity").id
         network = {"name": "lagoon", "connect": [relay]}
         one = Contributor(Config.model_validate({"round": {"nodes": 1}, "network": network}), folder / "me")
         stack.enter_context(closing(one))
         live = stack.enter_context(closing(open_swarm(network)))
         for node in range(NODES):
-            where = ("--swarm", "lagoon", "--judges", f"http://{judge}", "--out", folder / str(node), "--threads", 1)
+            where = (
+                "--swarm",
+                "lagoon",
+                "--judges",
+                f"http://{judge}#{key}",
+                "--out",
+                folder / str(node),
+                "--threads",
+                1,
+            )
             about = ("--rounds", 100_000, "--eval-every", 20, "--eval-questions", 8)
             home = {"SHOAL_HOME": str(folder / f"home-{node}")}
             stack.enter_context(shoal("join", relay, *where, *about, "--seed", node, **home))

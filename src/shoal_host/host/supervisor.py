@@ -111,12 +111,10 @@ class Supervised:
         if code < 0:
             return f"killed by signal {-code}"
         try:
-            with self.log.open("rb") as log:
-                log.seek(max(0, os.fstat(log.fileno()).st_size - TAIL))
-                last = (log.read().decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
+            last = self.log.read_bytes()[-TAIL:].decode(errors="replace").strip().splitlines()
         except OSError:
-            last = "its log is gone"
-        return f"exit {code}: {printable(last, 200)}"
+            last = ["its log is gone"]
+        return f"exit {code}: {printable(last[-1] if last else 'it says nothing', 200)}"
 
 
 class Supervisor:

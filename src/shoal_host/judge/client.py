@@ -4,7 +4,7 @@
     asked = judge.ask(round=7, model="guppy", in_swarm=True)
     verdict = judge.answer(asked, "4")          # a Verdict, or a Receipt: the score comes later
 
-The part after `#` is the judge's key. Without it the key is trusted at the first contact and must then stay the same. A
+The part after `#` is the judge's key. A
 judge is a stranger too: its replies are bounded in size and time, and count only with its signature under the statement
 that was sent.
 """
@@ -28,7 +28,6 @@ from shoal_host.judge.messages import (
     MAX_BYTES,
     Answer,
     Ask,
-    Card,
     Envelope,
     Malformed,
     Posed,
@@ -52,9 +51,9 @@ MAX_PROMPT = 65_536
 class JudgeUnavailable(Exception):  # noqa: N818 (a judge that cannot be reached is no fault of the node's)
     """There is no question or no score. The message says why, in a few words."""
 
-    def __init__(self, why: str, reason: str = "", retry_after: float | None = None) -> None:
+    def __init__(self, why: str, reason: str = "", retry_after: float | None = None, work: int = 0) -> None:
         super().__init__(why)
-        self.reason, self.retry_after = reason, retry_after
+        self.reason, self.retry_after, self.work = reason, retry_after, work
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,8 @@ class JudgeClient:
     def __init__(self, address: str, identity: Identity, timeout: float = 5.0) -> None:
         """`timeout`: seconds for a question or a score in all."""
         self.url, self.key = parse_judge_address(address)
-        """The key is empty as long as it is not known."""
         self.identity, self.timeout = identity, timeout
         self._work = 0
-        self._met = False
         local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")  # no proxy reaches it
         self._http = httpx2.Client(trust_env=not local, headers={"Accept-Encoding": "identity"})
         self.close = self._http.close
@@ -87,13 +84,22 @@ class JudgeClient:
 
     @property
     def name(self) -> str:
-        return name_of(self.key) if self.key else self.url
+        return name_of(self.key)
 
     def ask(self, round: int, model: str, in_swarm: bool, display_name: str = "") -> AskedQuestion:
-        """The question after `round`."""
+        """The question after `round`. A judge that does not know the key asks for some work first."""
         end = time.monotonic() + self.timeout
-        if not self._met:
-            self._meet(end)
+        try:
+            return self._ask(end, round, model, in_swarm, display_name)
+        except JudgeUnavailable as error:
+            if error.reason != "work":
+                raise
+            if not 0 < error.work <= MAX_WORK:
+                raise JudgeUnavailable(f"it wants {error.work} bits of work, and {MAX_WORK} are the most") from None
+            self._work = work_of(self.key, self.identity.public, error.work)
+        return self._ask(end, round, model, in_swarm, display_name)
+
+    def _ask(self, end: float, round: int, model: str, in_swarm: bool, display_name: str) -> AskedQuestion:
         ask = Ask(
             judge=self.key,
             key=self.identity.public,
@@ -131,34 +137,14 @@ class JudgeClient:
                 return reply
             time.sleep(0.5)
 
-    def _meet(self, end: float) -> None:
-        """Reads the judge's card: its key, the work it wants of a new key."""
-        status, data = self._request("GET", "", None, end)
-        try:
-            card = msgspec.json.decode(data, type=Card) if status == 200 else None
-            key = bytes.fromhex(card.judge) if card else b""
-        except (*UNDECODABLE, ValueError):
-            card, key = None, b""
-        if card is None or len(key) != 32:
-            raise JudgeUnavailable(f"there is no judge at this address (HTTP {status})")
-        if self.key and key != self.key:
-            raise JudgeUnavailable(f"another judge answers: {name_of(key)} in place of {name_of(self.key)}")
-        if not 0 <= card.work <= MAX_WORK:
-            raise JudgeUnavailable(
-                f"the judge wants {card.work} bits of work of a new key, and {MAX_WORK} are the most"
-            )
-        self.key = key
-        self._work = work_of(key, self.identity.public, card.work)
-        self._met = True
-
     def _exchange(self, path: str, sent: Envelope, end: float, *kinds: type[S]) -> tuple[S, Envelope]:
         """The judge's signed reply. If the connection breaks it tries once more: the judge knows the same bytes."""
         try:
-            status, data = self._request("POST", path, encode(sent), end)
+            status, data = self._request(path, encode(sent), end)
         except JudgeUnavailable:
             if time.monotonic() + 0.2 > end:
                 raise
-            status, data = self._request("POST", path, encode(sent), end)
+            status, data = self._request(path, encode(sent), end)
         if status != 200:
             self._refused(status, data)
         try:
@@ -169,7 +155,7 @@ class JudgeClient:
             raise JudgeUnavailable("the reply is not signed by the judge")
         return statement, envelope
 
-    def _request(self, method: str, path: str, body: bytes | None, end: float) -> tuple[int, bytes]:
+    def _request(self, path: str, body: bytes, end: float) -> tuple[int, bytes]:
         """The status and the body of an answer that comes before `end`, by the monotonic clock. Raises
         `JudgeUnavailable`."""
         left = end - time.monotonic()
@@ -178,7 +164,7 @@ class JudgeClient:
             raise late
         data = bytearray()
         try:
-            with self._http.stream(method, f"{self.url}/{path}", content=body, timeout=left) as response:
+            with self._http.stream("POST", f"{self.url}/{path}", content=body, timeout=left) as response:
                 for chunk in response.iter_raw():
                     data += chunk
                     if len(data) > MAX_BYTES or time.monotonic() > end:
@@ -198,9 +184,7 @@ class JudgeClient:
         except UNDECODABLE:
             raise JudgeUnavailable(f"HTTP {status}") from None
         reason, detail = printable(refusal.reason, 40), printable(refusal.detail, 200)
-        if reason in ("work", "judge"):
-            self._met = False  # what is known about it is out of date
-        raise JudgeUnavailable(f"{reason}: {detail}", reason, refusal.retry_after)
+        raise JudgeUnavailable(f"{reason}: {detail}", reason, refusal.retry_after, refusal.work)
 
 
 def is_chat(roles: Sequence[str]) -> bool:

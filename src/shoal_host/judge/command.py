@@ -1,26 +1,18 @@
-"""`shoal judge`: serves, or reports on a judge's records."""
+"""`shoal judge`: serves until it is stopped."""
 
 import argparse
 import contextlib
-import sqlite3
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from shoal.config.display_name import is_right_to_left, isolated
 from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal_host.judge import reports
-from shoal_host.judge.questions import Questions, read_secret
-from shoal_host.judge.records import FILE, Records
+from shoal_host.judge.questions import Questions
+from shoal_host.judge.records import Records
 from shoal_host.judge.rules import Terms
 from shoal_host.judge.scoring import Scoring
 from shoal_host.judge.server import serve
@@ -28,17 +20,15 @@ from shoal_host.judge.service import Service
 from shoal_web.serving.server import address_of, listening
 
 HELP = """Asks nodes held-out questions after their rounds, one answer each, and keeps the scores: pass@1 by a third
-party. Or reports on a judge's records.
+party.
 
   shoal judge --suite pond --data judge               anybody can ask it on port 7460
-  shoal judge --report judge                          the leaderboard: the last 100 questions of each node
+  shoal watch --judge judge                           the leaderboard, in a browser; /leaderboard has it as JSON
 
-Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
-the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
-proxy before it (docs/guides/judge.md)."""
+Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key and its records: keep the key private, since
+its questions follow from it, and back both up together. It speaks plain HTTP; statements are signed, and for privacy
+put a proxy before it (docs/guides/judge.md)."""
 LISTEN = "0.0.0.0:7460"
-COLUMNS = "rank node model in_swarm pass@1 low high questions lapsed void round".split()
-"""Of the leaderboard; `low` and `high` are the ends of the interval."""
 TERMS = {
     "limit": "seconds for an answer",
     "interval": "seconds between a node's questions",
@@ -54,15 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     terms = Terms()
     add = parser.add_argument
     add("--listen", default=LISTEN, metavar="HOST:PORT", help=f"where nodes ask (default {LISTEN})")
-    add("--data", type=Path, metavar="DIR", help="its folder: key, secret and records; made if absent")
+    add("--data", type=Path, metavar="DIR", help="its folder: key and records; made if absent")
     add("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
     add("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
     for name, text in TERMS.items():
         default = getattr(terms, name)
         help = f"{text} (default {default:g})"
         add(_flag(name), type=type(default), default=default, metavar="N", help=help)
-    shown = "print the leaderboard of the judge in this folder, and serve nothing"
-    add("--report", type=Path, metavar="DIR", help=shown)
 
 
 def _flag(name: str) -> str:
@@ -71,38 +59,8 @@ def _flag(name: str) -> str:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal judge`."""
-    if not args.report:
-        return _serve(args)
-    try:
-        found = reports.leaderboard_of(args.report / FILE)
-    except sqlite3.Error as error:
-        raise UserError(f"the records in {args.report} cannot be read: {error}") from error
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 160
-    console.print(_table(found) if found else "nothing yet")
-    return 0
-
-
-def _table(found: list[dict[str, Any]]) -> Table:
-    caption = (
-        f"Each node's last {reports.COUNTED} questions, by the lower end of the 95 % interval (Wilson). "
-        f"A rank takes {reports.RANKED} answers."
-    )
-    table = Table(*COLUMNS, "display_name", box=None, caption=caption, caption_justify="left")
-    for row in found:  # Text: a model's name may hold markup; the last column may go from right to left
-        table.add_row(*(Text(_cell(row[name])) for name in COLUMNS), Text(isolated(row["display_name"])))
-    return table
-
-
-def _cell(value: Any) -> str:
-    text = "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
-    return "".join(sign if sign.isprintable() and not is_right_to_left(sign) else "?" for sign in text)
-
-
-def _serve(args: argparse.Namespace) -> int:
     if args.data is None:
-        raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
+        raise UserError("--data DIR is needed: the folder for the judge's key and records")
     terms = {name: getattr(args, name) for name in TERMS}
     for name, value in terms.items():
         if name != "work" and not value > 0:
@@ -119,7 +77,7 @@ def _serve(args: argparse.Namespace) -> int:
         bound = stack.enter_context(listening(*where))
         records = stack.enter_context(contextlib.closing(Records(args.data)))
         identity = Identity.load_or_create(args.data / "identity")
-        questions = Questions(tasks, read_secret(args.data))
+        questions = Questions(tasks, identity)
         scoring = Scoring(Verifier(config), lambda text: print(f"shoal: {text}", file=sys.stderr))
         stack.callback(scoring.close)
         service = Service(identity, questions, records, scoring, Terms(**terms), lambda: offset + time.monotonic())

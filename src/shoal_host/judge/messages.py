@@ -16,7 +16,7 @@ with floats in 64 bits. So equal statements are equal bytes, and a hash names a 
 """
 
 import hashlib
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +25,8 @@ from shoal.identity.keys import Identity, verify
 from shoal.rollout import Message, QuestionId
 from shoal.untrusted import UNDECODABLE
 
-VERSION = 1
+DOMAIN: Final = b"shoal judge v2\0"
+"""Signed in front of a statement, so that a signature for another purpose is not valid for it."""
 MAX_BYTES = 1 << 17
 """Bytes of an envelope: the longest answer, in characters of four bytes, takes half of that."""
 MAX_ANSWER = 16_384
@@ -44,10 +45,9 @@ class Malformed(ValueError):  # noqa: N818 (a stranger sent it, it is not a faul
     """The bytes are not a statement of an expected kind. The message says why."""
 
 
-class Statement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """The fields of all statements."""
+class Statement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag=str.lower):
+    """The fields of all statements, behind their kind: `ask`, `posed`, ..."""
 
-    version: Annotated[int, Meta(ge=VERSION, le=VERSION)] = VERSION
     judge: Key
     """The judge that it is for, or from: it is worth nothing to another."""
     key: Key
@@ -68,7 +68,7 @@ class Ask(Statement, frozen=True, kw_only=True):
     work: Count = 0
     """The work of a new key (`work_of`)."""
     display_name: Name = ""
-    """What its owner calls the node. Without one the field itself is left out."""
+    """What its owner calls the node."""
 
 
 class Posed(Statement, frozen=True, kw_only=True):
@@ -120,42 +120,32 @@ class Refusal(msgspec.Struct, frozen=True):
     """The judge's clock."""
     retry_after: float | None = None
     """Seconds after which the same request may pass; None: never."""
-
-
-class Card(msgspec.Struct, frozen=True):
-    """What nodes read of that which a judge says about itself (`GET /`, as JSON)."""
-
-    judge: str
-    """Its key, in hex."""
-    work: int
+    work: int = 0
     """Bits of work that a new key must show."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A statement as it was signed, with its kind."""
+    """A statement as it was signed."""
 
-    kind: Annotated[str, Meta(max_length=16)]
     statement: bytes
     signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
 
     @property
     def hash(self) -> bytes:
         """32 bytes that identify the statement, whoever signed it."""
-        return hashlib.blake2b(_domain(self.kind) + self.statement, digest_size=32).digest()
+        return hashlib.blake2b(DOMAIN + self.statement, digest_size=32).digest()
 
 
 S = TypeVar("S", bound=Statement)
-KINDS: dict[str, type[Statement]] = {kind.__name__.lower(): kind for kind in (Ask, Posed, Answer, Verdict, Receipt)}
 _encoder = msgspec.msgpack.Encoder()
 _envelopes = msgspec.msgpack.Decoder(Envelope)
-_decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {k: msgspec.msgpack.Decoder(t) for k, t in KINDS.items()}
+_statements = msgspec.msgpack.Decoder(Ask | Posed | Answer | Verdict | Receipt)
 
 
 def seal(statement: Statement, identity: Identity) -> Envelope:
     """`statement`, signed. Raises `UnicodeEncodeError` for lone surrogates."""
-    kind = type(statement).__name__.lower()
-    body = _body(statement)
-    return Envelope(kind, body, identity.sign(_domain(kind) + body))
+    body = _encoder.encode(statement)
+    return Envelope(body, identity.sign(DOMAIN + body))
 
 
 def encode(message: Envelope | Refusal) -> bytes:
@@ -169,10 +159,10 @@ def open_envelope(data: bytes, *kinds: type[S]) -> tuple[S, Envelope]:
         raise Malformed(f"{len(data)} bytes, of at most {MAX_BYTES}")
     try:
         envelope = _envelopes.decode(data)
-        if KINDS.get(envelope.kind) not in kinds:
-            raise Malformed(f"a message of the kind {envelope.kind!r}")
-        statement: S = _decoders[envelope.kind].decode(envelope.statement)
-        if _body(statement) != envelope.statement or len(data) != len(_encoder.encode(envelope)):
+        statement = _statements.decode(envelope.statement)
+        if not isinstance(statement, kinds):
+            raise Malformed(f"a message of the kind {type(statement).__name__}")
+        if _encoder.encode(statement) != envelope.statement or len(data) != len(_encoder.encode(envelope)):
             raise Malformed("another encoding than the one there is")
     except UNDECODABLE as error:
         raise Malformed(str(error)) from None
@@ -181,7 +171,7 @@ def open_envelope(data: bytes, *kinds: type[S]) -> tuple[S, Envelope]:
 
 def is_signed(envelope: Envelope, key: bytes) -> bool:
     """Whether `key` signed it: the node's for an Ask and an Answer, the judge's for the others."""
-    return verify(key, envelope.signature, _domain(envelope.kind) + envelope.statement)
+    return verify(key, envelope.signature, DOMAIN + envelope.statement)
 
 
 def work_of(judge: bytes, key: bytes, bits: int) -> int:
@@ -195,14 +185,3 @@ def work_of(judge: bytes, key: bytes, bits: int) -> int:
 def is_worked(judge: bytes, key: bytes, work: int, bits: int) -> bool:
     digest = hashlib.blake2b(judge + key + work.to_bytes(8, "big"), digest_size=8, person=b"shoal judge work").digest()
     return int.from_bytes(digest, "big") >> (64 - bits) == 0
-
-
-def _body(statement: Statement) -> bytes:
-    """The bytes of a statement, of which there is one form."""
-    fields = msgspec.structs.astuple(statement)
-    return _encoder.encode(fields[:-1] if isinstance(statement, Ask) and not statement.display_name else fields)
-
-
-def _domain(kind: str) -> bytes:
-    """Signed in front of a statement, so that a signature for another purpose is not valid for it."""
-    return b"shoal judge " + kind.encode() + b" v1\0"

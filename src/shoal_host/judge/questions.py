@@ -1,23 +1,21 @@
-"""Draws a node's next question from the judge's secret, the node's key and the number of its questions so far.
+"""Draws a node's next question from the judge's private key, the node's key and the number of its questions so far.
 
 A node can influence none of these, so asking again gives it no other choice. The question is held out: no honest node
-trains on it. The secret makes it unpredictable. The task is drawn by the weights of the suite, independently each time:
-scores are then independent draws from one mixture, as Wilson's interval requires, and no node knows its next task.
+trains on it. The private key makes it unpredictable. The task is drawn by the weights of the suite, independently each
+time: scores are then independent draws from one mixture, as Wilson's interval requires, and no node knows its next
+task.
 """
 
-import contextlib
 import hashlib
-import secrets
-from pathlib import Path
 from random import Random
 
 from shoal.errors import UserError
-from shoal.identity.keys import write_new
+from shoal.identity.keys import Identity
 from shoal.rollout import Question
 from shoal.tasks import Tasks
 from shoal.tasks.task import MAX_INDEX
 
-SECRET = "secret"
+DOMAIN = b"shoal judge questions v1\0"
 ATTEMPTS = 16
 """Seeds with `MAX_INDEX` questions each, among which a held-out one is looked for."""
 
@@ -25,11 +23,9 @@ ATTEMPTS = 16
 class Questions:
     """Draws questions. For one thread. Raises `UserError` if a task has no held-out questions within reach."""
 
-    def __init__(self, tasks: Tasks, secret: bytes) -> None:
-        if len(secret) < 32:
-            raise UserError(f"the judge's secret has {len(secret)} bytes, and 32 are the least: put a copy back")
+    def __init__(self, tasks: Tasks, identity: Identity) -> None:
         self.tasks = tasks
-        self._secret = secret[:64]  # BLAKE2b takes no more
+        self._secret = identity.sign(DOMAIN)  # always the same 64 bytes, and in no message
         for label, found in tasks.held_out(1, self._number("trial") >> 1).items():
             if not found:
                 raise UserError(f"task {label!r} has no held-out question within reach: too few differ")
@@ -54,15 +50,3 @@ class Questions:
         data = "\0".join(map(str, parts)).encode()
         digest = hashlib.blake2b(data, digest_size=8, key=self._secret, person=b"shoal judge draw").digest()
         return int.from_bytes(digest, "big")
-
-
-def read_secret(folder: Path) -> bytes:
-    """The secret in a judge's folder; it is made if there is none. Raises `UserError`."""
-    path = folder / SECRET
-    if not path.exists():
-        with contextlib.suppress(FileExistsError):  # another process was faster
-            write_new(path, secrets.token_bytes(32))
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error

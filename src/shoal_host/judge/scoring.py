@@ -5,15 +5,46 @@ turns (`Turns`). One at a time costs a fraction of a millisecond more than a bat
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.sandbox.verifier import Verifier
-from shoal_host.judge.turns import Turns
 
 PAUSE, LONGEST = 1.0, 30.0
 """Seconds before the next try if no worker can be started: the first time, and at most. The answers are on disk."""
+
+
+class Turns:
+    """Work that takes turns by who caused it, so that nobody's many or slow pieces delay everybody: the pieces of a
+    party wait for each other, and only the first of them for the other parties. For one event loop.
+
+    async with turns.of("192.0.2.7"):
+        await asyncio.to_thread(work)
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._parties: dict[str, asyncio.Lock] = {}
+        self._waiting: Counter[str] = Counter()
+
+    @contextlib.asynccontextmanager
+    async def of(self, party: str) -> AsyncIterator[None]:
+        """A turn of `party` (an address)."""
+        self._waiting[party] += 1
+        try:
+            async with self._parties.setdefault(party, asyncio.Lock()), self._turn:  # a lock's waiters stand in line
+                yield
+        finally:
+            self._waiting[party] -= 1
+            if not self._waiting[party]:
+                del self._waiting[party], self._parties[party]
+
+    def waiting(self, party: str) -> int:
+        """How many pieces of its work are not done."""
+        return self._waiting[party]
 
 
 class Scoring:

@@ -89,7 +89,7 @@ class Web:
         reason, wait = error.reason, error.retry_after
         self.service.refused[reason] += 1
         headers = {"retry-after": str(round(wait + 0.5))} if wait is not None else {}
-        message = Refusal(reason.value, error.detail, self.service.clock(), wait)
+        message = Refusal(reason.value, error.detail, self.service.clock(), wait, self.service.terms.work)
         return Response(encode(message), reason.status, headers, "application/msgpack")
 
     async def _gone(self, _: Request, error: Exception) -> Response:

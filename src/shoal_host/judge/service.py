@@ -20,7 +20,6 @@ from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.tasks.draw import HELD_OUT
 from shoal_host.judge.messages import (
-    VERSION,
     Answer,
     Ask,
     Envelope,
@@ -34,8 +33,7 @@ from shoal_host.judge.messages import (
 from shoal_host.judge.questions import Questions
 from shoal_host.judge.records import Records, answer_row, ask_rows, outcome_row
 from shoal_host.judge.rules import Reason, Refused, Rules, Session, Stage, Terms
-from shoal_host.judge.scoring import Scoring
-from shoal_host.judge.turns import Turns
+from shoal_host.judge.scoring import Scoring, Turns
 
 T = TypeVar("T")
 SCORE_SECONDS = 1.0
@@ -116,9 +114,9 @@ class Service:
         return seal(verdict, self.identity)
 
     def card(self) -> dict[str, Any]:
-        """What it says about itself: a `Card`, and more for people."""
+        """What it says about itself, for people."""
         identity, terms, labels = self.identity, self.terms, self.questions.tasks.labels
-        shown = {"name": identity.name, "version": VERSION, "tasks": labels, "held_out": HELD_OUT}
+        shown = {"name": identity.name, "tasks": labels, "held_out": HELD_OUT}
         shown |= {"limit": terms.limit, "interval": terms.interval}
         return {"judge": identity.id, "work": terms.work, **shown}
 

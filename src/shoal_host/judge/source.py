@@ -1,7 +1,7 @@
 """What `shoal watch` shows of a judge: its data folder, also while it serves.
 
-SQLite counts, read-only. A node's round is a stranger's word: rounds far beyond the others' are left out of curves, so
-that one node cannot squeeze all into a corner, and a point has more rounds where there would be too many points.
+SQLite counts, read-only. A node's round is a stranger's word, so curves are against the number of the question, which
+the judge counts and whose pace it bounds; a point has more questions where there would be too many points.
 """
 
 import functools
@@ -10,7 +10,7 @@ import math
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import wilson
@@ -20,7 +20,7 @@ from shoal_host.judge.reports import BOARD, FROM, read
 from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source, changed
 
 POINT: Final = 25
-"""Rounds to a point of a curve, unless the page says otherwise."""
+"""Questions of a node to a point of a curve, unless the page says otherwise."""
 ROWS: Final = 500
 """Of the leaderboard."""
 KEPT: Final = 64
@@ -33,47 +33,22 @@ PATIENCE: Final = 10.0
 """Seconds for a query."""
 CURVES: Final = 12
 """Models and nodes that have one."""
-FAR: Final = 10
-"""Rounds beyond this many times the ninth decile of all rounds are left out."""
 RIGHT: Final = "o.outcome = 'scored' AND o.score >= 1"
 OUTCOME: Final = f"CASE WHEN {RIGHT} THEN 'right' WHEN o.outcome = 'scored' THEN 'wrong' ELSE o.outcome END"
 WHAT: Final = {"side": "a.in_swarm || '/' || a.model", "node": "hex(n.key)"}
 COUNTED: Final = """
 WITH kept AS (
-  SELECT a.round / $rounds AS place, {what} AS what, {right} AS good {joined}
-  WHERE a.round <= $last AND o.outcome != 'void' {chosen}),
+  SELECT a.number / $width AS place, {what} AS what, {right} AS good {joined}
+  WHERE o.outcome != 'void' {chosen}),
 often AS (SELECT what FROM kept GROUP BY what ORDER BY count(*) DESC, what LIMIT $most)
 SELECT what, place, sum(good) AS good, count(*) AS n FROM kept WHERE what IN (SELECT what FROM often)
 GROUP BY 1, 2 ORDER BY 1, 2
-"""
-REACH: Final = f"""
-WITH reach AS (
-  SELECT {FAR} * max($rounds, (SELECT round FROM asks ORDER BY round LIMIT 1
-    OFFSET (SELECT count(*) * 9 / 10 FROM asks))) AS far)
-SELECT max(round) FILTER (WHERE round <= far) AS last, count(*) FILTER (WHERE round > far) AS beyond FROM asks, reach
 """
 TOTALS: Final = f"""
 SELECT {OUTCOME} AS what, count(*) AS n {FROM} GROUP BY 1 UNION ALL
 SELECT 'nodes', count(*) FROM nodes UNION ALL
 SELECT 'under way', count(*) FROM asks a WHERE NOT EXISTS (SELECT 1 FROM outcomes o WHERE o.ask = a.id)
 """
-FAILURES: Final = """
-SELECT failure, count(*) AS times FROM outcomes WHERE failure != '' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 50
-"""
-
-
-class Span(NamedTuple):
-    """The rounds of a curve."""
-
-    last: int
-    rounds: int
-    """To a point."""
-    beyond: int
-    """Questions whose rounds are left out."""
-
-    def middle(self, place: int) -> float:
-        """The round in the middle of a point."""
-        return (place + 0.5) * self.rounds - 0.5
 
 
 class JudgeSource(Source):
@@ -104,20 +79,19 @@ class JudgeSource(Source):
         return max(changed(self._path), changed(self._path.with_name(f"{FILE}-wal")))
 
     def summary(self) -> Data:
-        """The leaderboard, and how questions ended: right, wrong, lapsed, void, `under way`, and why scoring failed."""
+        """The leaderboard, and how questions ended: right, wrong, lapsed, void, `under way`."""
         self.look()
         zero = dict.fromkeys(("right", "wrong", "lapsed", "void", "under way", "nodes"), 0)
         totals = zero | {row["what"]: row["n"] for row in self._found(TOTALS)}
-        failures = [row | {"failure": row["failure"][:NAME]} for row in self._found(FAILURES)]
-        shown = {"views": ["judge"], "nodes": [], "board": self._board(), "totals": totals, "failures": failures}
-        return {**self.brief(), **shown}
+        return {**self.brief(), "views": ["judge"], "nodes": [], "board": self._board(), "totals": totals}
 
     def curve(self, query: CurveQuery) -> Data:
         """`pass@1` of each model inside and outside of swarms, or of the nodes at the top of the leaderboard: points
-        [middle round, pass@1, its interval's ends, questions], `smooth` rounds to a point."""
+        [the node's middle question, pass@1, its interval's ends, questions], each of `smooth` questions of a node."""
         if query.metric != "pass@1" or query.by == "task":
             raise MissingError("a judge has the curve pass@1, by model or node")
-        span = self._span(query.smooth)
+        [most] = self._found("SELECT coalesce(max(number), 0) + 1 AS number FROM asks")
+        width = max(query.smooth or POINT, math.ceil(most["number"] / POINTS))
         by, chosen, values = "side", "", {}
         if query.by == "node":
             keys = list(dict.fromkeys(row["key"] for row in self._board()))[:CURVES]
@@ -125,12 +99,11 @@ class JudgeSource(Source):
             by, chosen = "node", f"AND n.key IN ({', '.join(f'${name}' for name in values)})"
         sql = COUNTED.format(what=WHAT[by], right=RIGHT, joined=FROM, chosen=chosen)
         series: dict[str, list[list[float]]] = {}
-        for row in self._found(sql, rounds=span.rounds, last=span.last, most=CURVES, **values):
+        for row in self._found(sql, width=width, most=CURVES, **values):
             share, n = row["good"] / row["n"], row["n"]
             ends = (round(each, 5) for each in (share, *wilson(share, n)))
-            series.setdefault(_name(by, row["what"]), []).append([span.middle(row["place"]), *ends, n])
-        found = [{"name": name, "points": points} for name, points in series.items()]
-        return {"beyond": span.beyond, "series": found}
+            series.setdefault(_name(by, row["what"]), []).append([(row["place"] + 0.5) * width - 0.5, *ends, n])
+        return {"series": [{"name": name, "points": points} for name, points in series.items()]}
 
     def _board(self) -> list[Data]:
         return self._found(BOARD, most=ROWS)
@@ -141,13 +114,6 @@ class JudgeSource(Source):
             return list(read(self._path, sql, values, PATIENCE))
         except (UserError, sqlite3.Error) as error:
             raise BusyError(f"the judge's records cannot be read: {error}"[:NAME]) from error
-
-    def _span(self, rounds: int) -> Span:
-        """`rounds` to a point, or more if there would be too many points."""
-        rounds = rounds or POINT
-        [reach] = self._found(REACH, rounds=rounds)
-        last = reach["last"] or 0
-        return Span(last, max(rounds, math.ceil((last + 1) / POINTS)), reach["beyond"])
 
 
 def _name(by: str, what: str) -> str:

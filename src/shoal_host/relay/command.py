@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shoal.errors import UserError
 from shoal.signals import on_stop
-from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions
+from shoal.transports.zenoh.session import TransportOptions
 from shoal_host.addresses import address_of
 from shoal_host.relay.forwarder import Limits
 from shoal_host.relay.relay import running_relay
@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, default, text in (
         ("--max-sessions", limits.sessions, "connections at a time"),
         ("--address-sessions", limits.address_sessions, "connections at a time from one address, or IPv6 network /64"),
-        ("--max-bytes", limits.max_bytes, "bytes of one message"),
         ("--status-every", 60.0, "seconds between status lines"),
     ):
         add(flag, type=type(default), default=default, metavar="N", help=f"{text} (default {default:g})")
@@ -42,8 +41,6 @@ def command(args: argparse.Namespace) -> int:
     """Runs `shoal relay` until SIGINT or SIGTERM; returns the exit code."""
     if min(args.max_sessions, args.address_sessions) < 1 or not 0 < args.status_every < math.inf:
         raise UserError("--max-sessions, --address-sessions and --status-every must be above 0")
-    if not 1024 <= args.max_bytes <= MAX_MESSAGE:
-        raise UserError(f"--max-bytes must be from 1024 to {MAX_MESSAGE}")
     transport = TransportOptions(
         connect=tuple(args.connect),
         listen=tuple(args.listen or [LISTEN]),
@@ -53,7 +50,7 @@ def command(args: argparse.Namespace) -> int:
         mutual=args.mutual,
     )
     exempt = frozenset(_address(text) for text in args.exempt)
-    limits = Limits(args.max_sessions, args.address_sessions, exempt, args.max_bytes)
+    limits = Limits(args.max_sessions, args.address_sessions, exempt)
     stop = threading.Event()
     with on_stop(stop.set), running_relay(transport, limits) as status:
         print(f"relay on {', '.join(transport.listen)}; stop with Ctrl-C", flush=True)

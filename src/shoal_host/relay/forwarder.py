@@ -22,9 +22,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shoal.transports.zenoh.session import LIMITS, MAX_MESSAGE, WHY, TransportOptions, cannot_listen
+from shoal.transports.zenoh.session import LIMITS, WHY, TransportOptions, cannot_listen
 from shoal_host.addresses import address_of
-from shoal_host.relay.zenoh_fields import Unreadable
+from shoal_host.relay.zenoh_declarations import Unreadable
 from shoal_host.relay.zenoh_wire import NoClient, Reader
 
 HANDSHAKE = 10.0  # seconds that the handshake of a connection may take
@@ -50,8 +50,6 @@ class Limits:
     """Connections at a time from one address; an IPv6 network of 64 bits counts as one."""
     exempt: frozenset[str] = frozenset()
     """Addresses of other relays, which are trusted: nothing that comes from there is read or limited."""
-    max_bytes: int = MAX_MESSAGE // 2
-    """Bytes of one message."""
 
 
 class Streams(NamedTuple):

@@ -21,12 +21,13 @@ from typing import Any
 import zenoh
 
 from shoal.errors import UserError
-from shoal.transports.zenoh.session import BATCHES, TransportOptions, base_config, open_config
+from shoal.transports.zenoh.session import BATCHES, MAX_MESSAGE, TransportOptions, base_config, open_config
 from shoal_host.relay.forwarder import Forwarder, Limits
 
 FILES = 4  # open files per session: both ends of the forwarder, Zenoh's, and one to spare
 KEYS = ["shoal/**"]
 STALL = 10_000  # microseconds that a session whose reader has no room for a declaration may last
+MAX_BYTES = MAX_MESSAGE // 2  # of one message
 ENVELOPE = 4096  # bytes of a message beside what it carries, such as its key expression
 MESSAGES = ["put", "delete", "declare_subscriber", "query", "declare_queryable", "reply"]
 """What is carried. Nodes need no liveliness tokens, and each of these would cost all nodes that look."""
@@ -71,7 +72,7 @@ def relay_config(options: TransportOptions, limits: Limits, path: str) -> dict[s
     config["transport"]["link"]["protocols"].append("unixsock-stream")
     config["transport"]["unicast"] |= {"max_sessions": limits.sessions, "accept_pending": limits.sessions}
     link = config["transport"]["link"]
-    link["rx"]["max_message_size"] = limits.max_bytes + ENVELOPE
+    link["rx"]["max_message_size"] = MAX_BYTES + ENVELOPE
     # All wait while one reader has no room for a declaration: so there is much room, and then its session is over.
     link["tx"]["queue"]["size"]["control"] = BATCHES
     link["tx"]["queue"]["congestion_control"] = {"block": {"wait_before_close": STALL}}
@@ -86,7 +87,7 @@ def relay_config(options: TransportOptions, limits: Limits, path: str) -> dict[s
     }
     sent = {"key_exprs": KEYS, "flows": ["ingress"]}
     bounded = ["put", "delete", "query", "reply"]
-    config["low_pass_filter"] = [{"id": "size", "messages": bounded, "size_limit": limits.max_bytes, **sent}]
+    config["low_pass_filter"] = [{"id": "size", "messages": bounded, "size_limit": MAX_BYTES, **sent}]
     # Otherwise a sender could demand that all wait for the slowest reader.
     drop = {"congestion_control": "drop"}
     config["qos"] = {"network": [{"messages": ["put", "delete", "query"], "overwrite": drop, **sent}]}

@@ -9,11 +9,13 @@
 Zenoh limits neither the number of declarations of a session nor their rate, and each costs a walk over all others.
 """
 
-from shoal_host.relay.zenoh_fields import Unreadable
-
 STAR = 10.0  # the cost of each star in what is declared
 INTEREST = 0x19
 """A kind of declarations. The others are 0, a key expression; 2, a subscriber; 4, a queryable; 6, a token."""
+
+
+class Unreadable(Exception):  # noqa: N818 (it is what the bytes are)
+    """No session of a client sends these bytes."""
 
 
 class Declarations:

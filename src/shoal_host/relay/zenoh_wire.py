@@ -10,8 +10,7 @@ never takes a message for shorter or longer than Zenoh does. Above all, nobody b
 each other which relays there are (Zenoh's "OAM"), and one such message with a large number in it ends a relay.
 """
 
-from shoal_host.relay.zenoh_declarations import INTEREST, Declarations
-from shoal_host.relay.zenoh_fields import MORE, Unreadable, ZenohFields
+from shoal_host.relay.zenoh_declarations import INTEREST, Declarations, Unreadable
 
 VERSION = 9  # of the protocol
 MAX_KEY = 512  # characters of a key expression
@@ -20,20 +19,19 @@ QUERY = 0.4  # the cost of a query
 PART = 1 << 15  # bytes of a batch with a part of a message that goes on: Zenoh keeps 65,535 for each until it ends
 FULL = 262_144  # bytes that cost as much as a declaration
 EVERYTHING = "**"
+MAX_WAIT = 60_000  # milliseconds that a query may stay open
+_TIMEOUT = 0x26
+_NUMBERS = {0x21, 0x25, _TIMEOUT, 0x31, 0x34}
+"""Extensions that are numbers, by their header: quality of service, budget, timeout, priority, target."""
+_RESPONDER = 0x43
 
 _INIT, _OPEN, _CLOSE, _KEEP_ALIVE, _FRAME, _FRAGMENT = range(1, 7)
 _RESPONSE_FINAL, _RESPONSE, _REQUEST, _PUSH, _DECLARE = range(0x1A, 0x1F)
-_PUT, _DEL, _QUERY, _REPLY, _ERR = range(1, 6)
+_PUT, _QUERY, _REPLY = 1, 3, 4
 _FINAL = 0x1A
-_MIDDLE, _LOW = 0x40, 0x20
-"""Two of the three flags of a header."""
+_MORE, _MIDDLE, _LOW = 0x80, 0x40, 0x20
+"""The flags of a header. The first says that extensions follow, or further ones."""
 _FIRST, _DROP = 0x02, 0x03
-_OF_RESPONSE = {0x43: "responder"}
-_OF_PUT = {0x41: "source", 0x43: "bytes"}
-_OF_DEL = {0x41: "source", 0x42: "bytes"}
-_OF_QUERY = {0x41: "source", 0x43: "value", 0x45: "bytes"}
-_OF_ERR = {0x41: "source"}
-"""Extensions that are no numbers, by their header, and how Zenoh reads them."""
 _CLIENT = 2
 """How a side of a connection takes part: 0 is a relay, 1 a node that others connect to."""
 
@@ -42,11 +40,12 @@ class NoClient(Unreadable):
     """Another relay, or a node that others connect to."""
 
 
-class Reader(ZenohFields):
+class Reader:
     """Reads what one side of a connection sends. Not thread-safe."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._data, self._at = b"", 0
+        """A field that is cut short raises `IndexError`, or moves `_at` past the end."""
         self.batches = 0
         """The first two are the handshake."""
         self.messages = 0
@@ -90,7 +89,7 @@ class Reader(ZenohFields):
         if self._data[0] & 0x1F != (_INIT if self.batches == 1 else _OPEN):
             raise Unreadable("no handshake of Zenoh")
         if self.batches == 2:
-            if self._data[0] & MORE:  # one of them makes a client a part of the network of relays
+            if self._data[0] & _MORE:  # one of them makes a client a part of the network of relays
                 raise Unreadable("a handshake with extensions")
         elif self._data[1] != VERSION:
             raise Unreadable(f"version {self._data[1]} of Zenoh's protocol")
@@ -104,7 +103,7 @@ class Reader(ZenohFields):
         if kind == _PUSH:
             self._key_of_data(header)
             self._extensions(header)
-            self._sample(self._byte())
+            self._put()
         elif kind in (_FRAME, _RESPONSE_FINAL):
             self._number()
             self._extensions(header)
@@ -120,11 +119,13 @@ class Reader(ZenohFields):
         elif kind in (_REQUEST, _RESPONSE):
             self._number()
             self._key(header)
-            self._extensions(header, _OF_RESPONSE if kind == _RESPONSE else {})
+            self._extensions(header, responder=kind == _RESPONSE)
             if kind == _REQUEST:
                 self._query(self._byte())
                 return QUERY
-            self._response(self._byte())
+            if self._byte() != _REPLY:
+                raise Unreadable("no reply")
+            self._put()
         else:
             raise Unreadable(f"a message of kind {kind}")
         return 0
@@ -135,10 +136,10 @@ class Reader(ZenohFields):
         a part for the first one of another message."""
         number = self._number()
         first = False
-        more = header & MORE
+        more = header & _MORE
         while more:
             extension = self._byte()
-            more = extension & MORE
+            more = extension & _MORE
             if extension & 0x7F == _FIRST:
                 first = True
             elif extension & 0x7F != _DROP:
@@ -196,7 +197,7 @@ class Reader(ZenohFields):
         text = ""
         if mode:
             options = self._byte()
-            text = self._key(options, known=True) if options & 0x10 else EVERYTHING
+            text = self._key(options) if options & 0x10 else EVERYTHING
         self._extensions(header)
         if not mode:
             self.declarations.end(INTEREST, number)
@@ -206,50 +207,31 @@ class Reader(ZenohFields):
         return self.declarations.once(text)
 
     def _query(self, header: int) -> None:
-        if header & 0x1F != _QUERY:
-            raise Unreadable("no query")
+        if header & ~(_LOW | _MIDDLE) != _QUERY:
+            raise Unreadable("no query, or one with extensions")
         self._at += bool(header & _LOW)
         if header & _MIDDLE:
             self._skip()
-        self._extensions(header, _OF_QUERY)
 
-    def _response(self, header: int) -> None:
-        if header & 0x1F == _REPLY:
-            self._at += bool(header & _LOW)
-            self._extensions(header)
-            self._sample(self._byte())
-        elif header & 0x1F == _ERR:
-            if header & _MIDDLE:
-                self._encoding()
-            self._extensions(header, _OF_ERR)
-            self._skip()
-        else:
-            raise Unreadable("no reply")
+    def _put(self) -> None:
+        """Data, without the time, encoding and extensions that it could have."""
+        if self._byte() != _PUT:
+            raise Unreadable("data of another kind")
+        self._skip()
 
-    def _sample(self, header: int) -> None:
-        kind = header & 0x1F
-        if kind not in (_PUT, _DEL):
-            raise Unreadable("neither put nor delete")
-        if header & _LOW:  # a timestamp
-            self._number()
-            self._skip()
-        if kind == _PUT and header & _MIDDLE:
-            self._encoding()
-        self._extensions(header, _OF_PUT if kind == _PUT else _OF_DEL)
-        if kind == _PUT:
-            self._skip()
-
-    def _key(self, flags: int, known: bool = False) -> str:
-        """A key expression, together with the declared one that it continues. If it continues one that the relay
-        declared, only the rest is returned, or `Unreadable` raised where the whole must be `known`."""
+    def _key(self, flags: int) -> str:
+        """A key expression, together with the one that it continues, which this side has declared. One that the relay
+        has declared is continued by nobody: what would be matched would have no bounds."""
         scope = self._number()
-        text = self._keys.get(scope, "") if flags & _MIDDLE else ""
-        if known and scope and not text:
-            raise Unreadable("an interest in something unknown")
+        if scope and not flags & _MIDDLE:
+            raise Unreadable("a key expression that continues one of the relay's")
+        text = self._keys.get(scope, "") if scope else ""
         if flags & _LOW:
             size = self._number()
             text += self._data[self._at : self._at + size].decode(errors="replace")
             self._at += size
+        if not text:
+            raise Unreadable("no key expression, or an unknown one")
         repeated = text.count("**") > 1 or text.count("$*") > 1  # then time grows with a power of the length
         if len(text) > MAX_KEY or text.count("/") >= MAX_CHUNKS or repeated:
             raise Unreadable("a key expression that is too long or matches too much")
@@ -259,3 +241,47 @@ class Reader(ZenohFields):
         """The key expression under which data is published. Zenoh takes one with stars; shoal sends none."""
         if "*" in self._key(flags):
             raise Unreadable("data for several keys")
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _number(self) -> int:
+        data, at = self._data, self._at
+        byte = data[at]
+        at += 1
+        value, shift = byte & 0x7F, 7
+        while byte & 0x80:
+            if shift > 56:
+                raise Unreadable("a number that is too large")
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        self._at = at
+        return value
+
+    def _skip(self) -> None:
+        """Skips bytes that follow their number."""
+        size = self._number()
+        self._at += size
+
+    def _extensions(self, header: int, responder: bool = False) -> None:
+        """Skips what a message says of its transport: numbers, and, where it may, who answers. Zenoh reads the latter
+        without a look at the length that the extension gives; so does this, and refuses it where they do not agree."""
+        more = header & _MORE
+        while more:
+            byte = self._byte()
+            more, extension = byte & _MORE, byte & 0x7F
+            if extension in _NUMBERS:
+                if self._number() > MAX_WAIT and extension == _TIMEOUT:
+                    raise Unreadable("a query that stays open for too long")
+            elif extension == _RESPONDER and responder:
+                end = self._number() + self._at
+                length = 1 + (self._byte() >> 4)  # of an id
+                self._at += length
+                self._number()
+                if self._at != end:
+                    raise Unreadable("an extension with a wrong length")
+            else:
+                raise Unreadable(f"an extension {extension:#x}")

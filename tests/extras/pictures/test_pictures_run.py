@@ -14,6 +14,7 @@ from shoal.cli.main import main
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
+from shoal.identity.keys import Identity
 from shoal.tasks import Tasks
 from shoal_extras.gguf.families import family_of
 from shoal_host.judge.questions import Questions
@@ -60,4 +61,4 @@ def test_what_takes_text_alone_says_so() -> None:
     with pytest.raises(UserError, match="'llava', which is not written as GGUF"):
         family_of(make_vision_lm("llava").model.config, "eye")
     with pytest.raises(UserError, match="shows pictures, and a judge asks by text alone"):
-        Questions(Tasks(TasksConfig(suite="pictures")), b"s" * 32)
+        Questions(Tasks(TasksConfig(suite="pictures")), Identity.generate())

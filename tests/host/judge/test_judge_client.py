@@ -24,7 +24,6 @@ from shoal_host.judge.judges import Judges
 from shoal_host.judge.messages import (
     Answer,
     Ask,
-    Card,
     Posed,
     Receipt,
     Refusal,
@@ -38,6 +37,7 @@ from shoal_host.judge.messages import (
 )
 
 pytestmark = pytest.mark.network
+NOBODY = "ab" * 32
 ID = QuestionId("gcd", "1", "c", 5, 0)
 
 
@@ -63,18 +63,17 @@ class FakeJudge(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        return f"http://127.0.0.1:{self.server_address[1]}#{self.identity.id}"
 
     def respond(self, path: str, body: bytes) -> tuple[int, bytes]:
         if (told := self.reply(path, body)) is not None:
             return (409, encode(told)) if isinstance(told, Refusal) else (200, told)
-        if path == "/":
-            card = Card(self.identity.id, self.work)
-            return 200, msgspec.json.encode(card)
         head: dict[str, Any] = {"judge": self.identity.public}
         if path == "/ask":
             ask, envelope = open_envelope(body, Ask)
             assert is_signed(envelope, ask.key)
+            if not is_worked(self.identity.public, ask.key, ask.work, self.work):
+                return 403, encode(Refusal("work", "a new key must work", 1.0, 0.0, self.work))
             self.asks.append(ask)
             asked = {"task": "gcd", "prompt": (Message("user", "gcd of 4 and 6?"),), "asked": 1.0, "expires": 9.0}
             statement: Statement = Posed(
@@ -118,13 +117,12 @@ def fake() -> Iterator[FakeJudge]:
     server.server_close()
 
 
-def judge_of(fake: FakeJudge, pinned: bool = False, timeout: float = 10.0) -> JudgeClient:
-    return JudgeClient(fake.url + (f"#{fake.identity.id}" if pinned else ""), Identity.generate(), timeout)
+def judge_of(fake: FakeJudge, timeout: float = 10.0) -> JudgeClient:
+    return JudgeClient(fake.url, Identity.generate(), timeout)
 
 
 def test_a_question_and_its_score(fake: FakeJudge) -> None:
     judge = judge_of(fake)
-    assert judge.name == fake.url
     asked = judge.ask(7, "guppy", in_swarm=False)
     assert judge.name == fake.identity.name
     [ask] = fake.asks
@@ -217,15 +215,14 @@ def test_a_score_for_another_answer_is_none(fake: FakeJudge) -> None:
 
 
 def test_another_judge_at_the_same_place(fake: FakeJudge) -> None:
-    judge, pinned = judge_of(fake), judge_of(fake, pinned=True)
+    judge = judge_of(fake)
     judge.ask(1, "m", True)
-    pinned.ask(1, "m", True)
     fake.signer = Identity.generate()
-    for each in (judge, pinned):
-        with pytest.raises(JudgeUnavailable, match="not signed"):
-            each.ask(2, "m", True)
-    other = JudgeClient(f"{fake.url}#{Identity.generate().id}", Identity.generate())
-    with pytest.raises(JudgeUnavailable, match="another judge"):
+    with pytest.raises(JudgeUnavailable, match="not signed"):
+        judge.ask(2, "m", True)
+    other = JudgeClient(f"{fake.url.partition('#')[0]}#{Identity.generate().id}", Identity.generate())
+    fake.work = 0
+    with pytest.raises(JudgeUnavailable, match="not signed by the judge"):
         other.ask(1, "m", True)
 
 
@@ -253,7 +250,7 @@ def test_refusals_say_why(fake: FakeJudge) -> None:
 def test_what_a_refusal_says_is_short_and_plain(fake: FakeJudge) -> None:
     said = Refusal("\x1b[2J" + "r" * 10_000, "\x1b[2J" + "d" * 10_000, 1.0)
     fake.reply = lambda path, body: said if path == "/ask" else None
-    judges = Judges([f"{fake.url}#{fake.identity.id}"], Identity.generate(), patience=10.0)
+    judges = Judges([fake.url], Identity.generate(), patience=10.0)
     judges.ask(Parrot("2"), 1, 0)
     assert "?[2Jrrr" in judges.trouble
     assert judges.trouble.isprintable()
@@ -277,7 +274,7 @@ def test_a_silent_judge_costs_its_time_and_no_more(fake: FakeJudge) -> None:
 
 def test_nobody_there() -> None:
     with pytest.raises(JudgeUnavailable, match="cannot be reached"):
-        JudgeClient("http://127.0.0.1:1", Identity.generate(), 2.0).ask(1, "m", True)
+        JudgeClient(f"http://127.0.0.1:1#{NOBODY}", Identity.generate(), 2.0).ask(1, "m", True)
 
 
 @pytest.mark.parametrize(
@@ -287,6 +284,7 @@ def test_nobody_there() -> None:
         "judge",
         "ftp://host",
         "http://",
+        "http://host",
         "http://host#zz",
         "http://host#" + "a" * 62,
         "http://host:port",
@@ -299,7 +297,8 @@ def test_what_is_no_address(address: str) -> None:
 
 
 def test_addresses() -> None:
-    assert parse_judge_address("https://judge.example.org/") == ("https://judge.example.org", b"")
+    address = "https://judge.example.org/#" + "ab" * 32
+    assert parse_judge_address(address) == ("https://judge.example.org", b"\xab" * 32)
     assert parse_judge_address("http://h:1#" + "ab" * 32) == ("http://h:1", b"\xab" * 32)
 
 
@@ -327,7 +326,7 @@ def test_judges_asks_all_and_compares(fake: FakeJudge) -> None:
 
 def test_judges_goes_on_without_judges(fake: FakeJudge) -> None:
     now = [0.0]
-    addresses = ["http://127.0.0.1:1", fake.url]
+    addresses = [f"http://127.0.0.1:1#{NOBODY}", fake.url]
     judges = Judges(addresses, Identity.generate(), patience=10.0, clock=lambda: now[0])
     row = judges.ask(Parrot("2"), 1, 0)
     assert (row["judge/pass@1"], row["judge/questions"], row["judge/pass@1/1"]) == (1.0, 1, None)

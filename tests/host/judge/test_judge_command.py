@@ -10,39 +10,13 @@ import pytest
 
 from shoal.cli.flags import Parser
 from shoal.errors import UserError
-from shoal.rollout import QuestionId
 from shoal_host.judge.command import HELP, add_arguments, command
-from shoal_host.judge.records import Records, answer_row, ask_rows, outcome_row
-from shoal_host.judge.rules import Session, Stage
 
 
 def run(*words: str) -> int:
     parser = Parser(prog="shoal judge", description=HELP)
     add_arguments(parser)
     return command(parser.parse(words))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("judge")
-    records = Records(made)
-    for number in range(4):
-        key = bytes([number % 2]) * 32
-        session = Session(number + 1, key, number // 2, number // 2, "[red]m\x1b[0mא", True, b"h" * 32, 1.0, 2.0, 2.0)
-        session.task, session.question, session.posed = "gcd", QuestionId("gcd", "1", "c", 1, 0), b"p" * 32
-        session.stage, session.score, session.answer = Stage.scored, float(number % 2), b"a" * 32
-        rows = [*ask_rows(session, b"", b""), answer_row(session, 2.0, b"", b""), outcome_row(session)]
-        records.append(*rows).result(10)
-    records.close()
-    return made
-
-
-def test_the_leaderboard(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--report", str(folder)) == 0
-    out = capsys.readouterr().out
-    assert "pass@1" in out
-    assert "[red]m?[0m?" in out  # as it is, without what a terminal would obey or would turn around
-    assert out.index(" 1.000 ") < out.index(" 0.000 ")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +29,6 @@ def test_the_leaderboard(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--data", "x", "--newcomers", "nan"], "newcomers"),
         (["--data", "x", "--work", "99"], "--work"),
         (["--data", "x", "--limt", "2"], "did you mean '--limit'"),
-        (["--report", "absent"], "no records"),
     ],
 )
 def test_mistakes(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from shoal.identity.keys import Identity
 from shoal.rollout import Message, QuestionId
 from shoal_host.judge.messages import (
-    KINDS,
     MAX_ANSWER,
     MAX_BYTES,
     Answer,
@@ -29,6 +28,7 @@ from shoal_host.judge.messages import (
     work_of,
 )
 
+KINDS = Ask, Posed, Answer, Verdict, Receipt
 NODE, JUDGE = Identity.generate(), Identity.generate()
 hashes = st.binary(min_size=32, max_size=32)
 counts = st.integers(0, 2**53 - 1)
@@ -89,7 +89,7 @@ def test_a_changed_bit_is_refused_or_unsigned(statement: Statement, data: st.Dat
     sealed = bytearray(encode(seal(statement, NODE)))
     sealed[data.draw(st.integers(0, len(sealed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        _, envelope = open_envelope(bytes(sealed), *KINDS.values())
+        _, envelope = open_envelope(bytes(sealed), *KINDS)
     except Malformed:
         return
     assert not is_signed(envelope, NODE.public)
@@ -98,29 +98,22 @@ def test_a_changed_bit_is_refused_or_unsigned(statement: Statement, data: st.Dat
 @given(st.binary(max_size=300))
 def test_whatever_the_bytes_malformed_and_nothing_else(data: bytes) -> None:
     with pytest.raises(Malformed):
-        open_envelope(data, *KINDS.values())
+        open_envelope(data, *KINDS)
 
 
-@given(st.sampled_from(sorted(KINDS)), st.binary(max_size=200))
+@given(st.sampled_from(["ask", "posed", "answer", "verdict", "receipt"]), st.binary(max_size=200))
 def test_whatever_the_statement_malformed_and_nothing_else(kind: str, body: bytes) -> None:
-    with pytest.raises(Malformed):
-        open_envelope(encode(Envelope(kind, body, bytes(64))), *KINDS.values())
+    for statement in (body, b"\x94" + msgspec.msgpack.encode(kind) + body):
+        with pytest.raises(Malformed):
+            open_envelope(encode(Envelope(statement, bytes(64))), *KINDS)
 
 
 def test_a_statement_is_of_one_kind_only() -> None:
     data = encode(seal(ask(), NODE))
     with pytest.raises(Malformed, match="kind"):
         open_envelope(data, Answer)
-    with pytest.raises(Malformed, match="kind"):
-        open_envelope(encode(msgspec.structs.replace(seal(ask(), NODE), kind="x")), Ask)
-
-
-def test_a_signature_is_for_its_kind_alone() -> None:
-    """An Answer and a Receipt may have the same bytes; a signature under the one is none under the other."""
-    envelope = seal(Receipt(judge=JUDGE.public, key=NODE.public, answer=bytes(32), time=1.0), NODE)
-    moved = msgspec.structs.replace(envelope, kind="answer")
-    assert not is_signed(moved, NODE.public)
-    assert moved.hash != envelope.hash
+    with pytest.raises(Malformed):
+        open_envelope(data.replace(b"\xa3ask", b"\xa3ack"), Ask)
 
 
 def test_every_field_is_under_the_signature() -> None:
@@ -133,10 +126,10 @@ def test_every_field_is_under_the_signature() -> None:
 
 def test_only_one_encoding_is_taken() -> None:
     envelope = seal(ask(), NODE)
-    assert envelope.statement[1] == 1  # the version, in the shortest form
-    longer = envelope.statement[:1] + b"\xcc\x01" + envelope.statement[2:]
+    longer = envelope.statement[:1] + b"\xd9\x03" + envelope.statement[2:]  # the kind, in a longer form
+    assert msgspec.msgpack.decode(longer) == msgspec.msgpack.decode(envelope.statement)
     with pytest.raises(Malformed, match="encoding"):
-        open_envelope(encode(Envelope("ask", longer, NODE.sign(longer))), Ask)
+        open_envelope(encode(Envelope(longer, NODE.sign(longer))), Ask)
     with pytest.raises(Malformed):
         open_envelope(encode(envelope) + b"\0", Ask)
 
@@ -144,8 +137,6 @@ def test_only_one_encoding_is_taken() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"version": 2},
-        {"version": 0},
         {"round": -1},
         {"round": 2**53},
         {"model": "x" * 257},
@@ -160,7 +151,7 @@ def test_only_one_encoding_is_taken() -> None:
 def test_bounds_of_an_ask(changed: dict[str, object]) -> None:
     body = msgspec.msgpack.encode(ask(**changed))
     with pytest.raises(Malformed):
-        open_envelope(encode(Envelope("ask", body, bytes(64))), Ask)
+        open_envelope(encode(Envelope(body, bytes(64))), Ask)
 
 
 def test_the_longest_answer_fits_and_a_longer_one_does_not() -> None:

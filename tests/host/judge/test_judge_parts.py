@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
+from shoal.identity.keys import Identity
 from shoal.rollout import QuestionId
 from shoal.tasks import Tasks
 from shoal_host.addresses import address_of
-from shoal_host.judge.questions import Questions, read_secret
-from shoal_host.judge.scoring import Scoring
-from shoal_host.judge.turns import Turns
+from shoal_host.judge.questions import Questions
+from shoal_host.judge.scoring import Scoring, Turns
 
+JUDGE = Identity.generate()
 QUESTION = QuestionId("gcd", "1", "c", 5, 0)
 
 
@@ -42,17 +42,17 @@ def test_addresses_as_they_are_counted(host: str, counted: str) -> None:
 
 
 def test_questions_are_held_out_and_the_same_again(tasks: Tasks) -> None:
-    questions = Questions(tasks, b"s" * 32)
+    questions = Questions(tasks, JUDGE)
     drawn = [questions.draw(b"k" * 32, number) for number in range(50)]
     assert all(tasks.is_held_out(question) for _, question in drawn)
-    assert drawn == [Questions(tasks, b"s" * 32).draw(b"k" * 32, number) for number in range(50)]
+    assert drawn == [Questions(tasks, JUDGE).draw(b"k" * 32, number) for number in range(50)]
     assert len({question.id.seed for _, question in drawn}) == 50
 
 
-def test_nobody_knows_the_next_question_without_the_secret(tasks: Tasks) -> None:
+def test_nobody_knows_the_next_question_without_the_private_key(tasks: Tasks) -> None:
     seeds = {
-        Questions(tasks, secret * 32).draw(key * 32, number)[1].id.seed
-        for secret in (b"s", b"t")
+        Questions(tasks, judge).draw(key * 32, number)[1].id.seed
+        for judge in (JUDGE, Identity.generate())
         for key in (b"k", b"l")
         for number in range(5)
     }
@@ -61,24 +61,15 @@ def test_nobody_knows_the_next_question_without_the_secret(tasks: Tasks) -> None
 
 def test_tasks_come_by_their_weights() -> None:
     config = TasksConfig.model_validate({"sources": [{"name": "gcd", "weight": 3}, {"name": "lcm", "weight": 1}]})
-    questions = Questions(Tasks(config), b"s" * 32)
+    questions = Questions(Tasks(config), JUDGE)
     labels = Counter(questions.draw(b"k" * 32, number)[0] for number in range(400))
     assert 260 < labels["gcd"] < 340
-
-
-def test_the_secret_is_made_once_and_is_secret(tmp_path: Path, tasks: Tasks) -> None:
-    secret = read_secret(tmp_path)
-    assert len(secret) == 32
-    assert read_secret(tmp_path) == secret
-    assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
-    with pytest.raises(UserError, match="32"):
-        Questions(tasks, b"short")
 
 
 def test_a_task_without_held_out_questions_is_refused(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "held_out", lambda *_: {"gcd": []})
     with pytest.raises(UserError, match="gcd"):
-        Questions(tasks, b"s" * 32)
+        Questions(tasks, JUDGE)
 
 
 class Failing:

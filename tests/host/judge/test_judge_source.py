@@ -97,7 +97,7 @@ def test_the_leaderboard_and_curves_are_those_of_the_reports(book: Book) -> None
     scores: dict[int, list[float]] = {}
     for row in rows(book.path):
         if row["model"] == "model-0":
-            scores.setdefault(row["round"] // 20, []).append(row["score"])
+            scores.setdefault(row["number"] // 20, []).append(row["score"])
     expected = []
     for place, each in sorted(scores.items()):
         share = sum(score >= 1 for score in each) / len(each)
@@ -118,7 +118,6 @@ def test_how_questions_ended(book: Book) -> None:
     assert summary["totals"] == {
         "right": 0, "wrong": 2, "lapsed": 1, "void": 1, "under way": 1, "nodes": 2,
     }  # fmt: skip
-    assert summary["failures"] == [{"failure": "too slow", "times": 1}]
 
 
 def test_it_moves_while_the_judge_writes_and_changes_nothing(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,14 +135,13 @@ def test_it_moves_while_the_judge_writes_and_changes_nothing(book: Book, monkeyp
         JudgeSource(book.path.parent)._found("DELETE FROM outcomes")
 
 
-def test_an_absent_round_presses_nothing_into_a_corner(book: Book) -> None:
+def test_a_round_of_a_stranger_presses_nothing_into_a_corner(book: Book) -> None:
     fill(book)
     for far in range(3):
         book.add(KEYS[7], 2**53 - far, 1.0)
-    span = JudgeSource(book.path.parent)._span(25)
-    assert (span.last, span.rounds, span.beyond) == (59, 25, 3)
-    book.add(KEYS[6], 500, 1.0)
-    assert JudgeSource(book.path.parent)._span(1).rounds == -(-501 // POINTS)
+    series = JudgeSource(book.path.parent).curve(CurveQuery(metric="pass@1", by="node"))["series"]
+    assert max(point[0] for each in series for point in each["points"]) < 300
+    assert max(len(each["points"]) for each in series) <= POINTS
 
 
 def test_an_empty_judge(book: Book) -> None:

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from shoal_host.relay.forwarder import BURST, RATE, AddressUsage
-from shoal_host.relay.zenoh_declarations import STAR
-from shoal_host.relay.zenoh_fields import Unreadable
+from shoal_host.relay.zenoh_declarations import STAR, Unreadable
 from shoal_host.relay.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, PART, QUERY, NoClient, Reader
 
 HELLO = b"\x01\x09\xf2" + bytes(16), b"\x42\x0a\x00\x00"
@@ -91,6 +90,18 @@ def test_names_that_go_on_from_others_count_in_full(reader: Reader) -> None:
             asked(reader, longer)
 
 
+@pytest.mark.parametrize("kind", [0, 2, 4, 6])
+def test_nobody_continues_a_key_expression_of_the_relay(reader: Reader, kind: int) -> None:
+    """This side does not read what the relay declares, so the whole would have no bounds."""
+    put, asks = b"\x1d" + number(7) + b"\x01\x01x", b"\x1c\x01" + number(7) + b"\x03"
+    declared = [declare(kind, 1, key("/**", scope=7))] if kind else []
+    for message in (*declared, put, asks, b"\x79\x05\x33" + key("/**", scope=7)):
+        with pytest.raises(Unreadable, match="one of the relay's"):
+            asked(reader, message)
+    with pytest.raises(Unreadable, match="unknown"):
+        asked(reader, declare(2, 1, number(9), 0x40))
+
+
 @pytest.mark.parametrize("text", ["**/a/**/b", "a/x$*y$*z", "a/" * MAX_CHUNKS])
 def test_keys_that_take_long_to_compare_are_refused(reader: Reader, text: str) -> None:
     query, put = b"\x3c\x01" + key(text) + b"\x03", b"\x3d" + key(text) + b"\x01\x01x"
@@ -122,12 +133,16 @@ def test_what_an_unreadable_batch_asks_is_counted_and_forgotten(reader: Reader) 
 
 
 def test_a_message_cannot_hide_in_another(reader: Reader) -> None:
-    put = b"\x3d" + key("shoal/a") + b"\x81"
-    source = b"\x41" + number(4) + b"\0z\x01\x02"
-    assert asked(reader, put + source + number(3) + b"abc", declare(2, 1, key("a"))) == pytest.approx(1)
+    reply = b"\xbb\x01" + key("shoal/a")
+    who = b"\x43" + number(3) + b"\0z\x01" + b"\x04\x01" + number(3) + b"abc"
+    assert asked(reader, reply + who, declare(2, 1, key("a"))) == pytest.approx(1)
+    put = b"\x3d" + key("shoal/a")
     for wrong in (
-        put + b"\x41" + number(90) + b"\0z\x01\x02" + bytes(90),  # Zenoh does not look at this length
-        put + b"\x12" + number(3) + b"abc",  # shared memory
+        reply + who.replace(number(3), number(90), 1) + bytes(90),  # Zenoh does not look at this length
+        put + b"\x81\x41" + number(4) + b"\0z\x01\x02" + number(3) + b"abc",  # who made it
+        put + b"\x81\x12" + number(3) + b"abc",  # shared memory
+        put + b"\x21" + bytes(9),  # a time
+        put + b"\x02",  # a deletion
         b"\x66\x00\x3e",  # a declaration that begins in a fragment
         b"\x1f\x00",
         b"\xbc\x01" + key("a") + b"\x26" + number(10_000_000) + b"\x03",  # a query that stays open for hours

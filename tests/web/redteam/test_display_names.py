@@ -23,7 +23,7 @@ from shoal.tasks import Tasks
 from shoal.wire.notices import Notice, open_notice, seal_notice
 from shoal.wire.rollouts import seal
 from shoal_host.judge import reports
-from shoal_host.judge.messages import Ask, Malformed, open_envelope
+from shoal_host.judge.messages import Ask, open_envelope
 from shoal_host.judge.messages import encode as encode_judged
 from shoal_host.judge.messages import seal as seal_ask
 from shoal_host.judge.records import FILE, Records, ask_rows, outcome_row
@@ -111,16 +111,6 @@ def test_on_the_board_of_a_judge(name: str, shown: str, tmp_path: Path) -> None:
     records.close()
     found = {row["node"]: row["display_name"] for row in reports.leaderboard_of(tmp_path / "judge" / FILE)}
     assert found == {EVE.name: shown, JUDGE.name: ""}
-
-
-def test_an_ask_without_one_is_as_it_always_was() -> None:
-    envelope = seal_ask(ask(), EVE)
-    assert b"display" not in envelope.statement
-    assert open_envelope(encode_judged(envelope), Ask)[0] == ask()
-    longer = envelope.statement[:1].replace(b"\x99", b"\x9a") + envelope.statement[1:] + b"\xa0"
-    assert longer[0] == 0x9A, "ten fields, the last one empty"
-    with pytest.raises(Malformed, match="another encoding"):
-        open_envelope(encode_judged(type(envelope)("ask", longer, envelope.signature)), Ask)
 
 
 def test_what_is_no_unicode_is_never_sent() -> None:

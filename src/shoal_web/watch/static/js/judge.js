@@ -5,7 +5,7 @@ import { drawCurves } from "./curves.js";
 import { board, cut, fill, fixed, fullName, h, listing, name, percent, select, span, whole } from "../dom.js";
 import { ask } from "./net.js";
 
-const WIDTHS = [["10", "10 rounds"], ["25", "25 rounds"], ["100", "100 rounds"], ["500", "500 rounds"]];
+const WIDTHS = [["10", "10 questions"], ["25", "25 questions"], ["100", "100 questions"], ["500", "500 questions"]];
 const SHOWN = 15; // nodes whose intervals are drawn
 
 const asked = ({ right = 0, wrong = 0, lapsed = 0 }) => right + wrong + lapsed;
@@ -25,26 +25,20 @@ export class Judge {
     this.by = "mean";
     this.board = board("Leaderboard");
     this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 of each node's last 100 questions, with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
-    this.curves = new Chart("pass@1 against rounds", {
+    this.curves = new Chart("pass@1 against a node's questions", {
       controls: [
         select("of", [["mean", "models"], ["node", "top nodes"]], this.by, (value) => { this.by = value; refresh(); }),
         select("a point for", WIDTHS, this.width, (value) => { this.width = value; refresh(); }),
       ],
     });
-    this.beyond = h("p", { class: "note", hidden: true });
-    this.curves.element.append(this.beyond);
-    this.trouble = board("Failures");
-    fill(section, h("div", { class: "grid" }, this.intervals.element, this.curves.element, this.board.element, this.trouble.element));
+    fill(section, h("div", { class: "grid" }, this.intervals.element, this.curves.element, this.board.element));
   }
 
   async update({ id, summary }) {
     this.drawIntervals(summary.board);
     this.leaderboard(summary.board);
-    this.troubles(summary);
     const curves = await ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth: this.width });
     drawCurves(this.curves, curves.series, { share: true, what: "pass@1", empty: "no question has ended yet" });
-    this.beyond.hidden = !curves.beyond;
-    this.beyond.textContent = `Left out: ${whole(curves.beyond)} questions, whose rounds are far beyond all others.`;
   }
 
   drawIntervals(found) {
@@ -80,13 +74,6 @@ export class Judge {
     ];
     const caption = "Each node's last 100 questions, in the order of the lower end of the interval. A node with fewer than 50 answers has no rank. Nodes themselves declare the model, the round and whether they are in a swarm.";
     fill(this.board.room, found.length ? listing("Leaderboard", caption, columns, found.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
-  }
-
-  troubles({ failures }) {
-    const caption = "Why scoring failed; such answers count as wrong.";
-    const columns = [{ title: "failure", get: (each) => cut(each.failure, 100) }, { title: "times", number: true, get: (each) => whole(each.times) }];
-    this.trouble.element.hidden = !failures.length;
-    fill(this.trouble.room, failures.length ? listing(caption, caption, columns, failures) : []);
   }
 }
 
