@@ -100,10 +100,8 @@ class LearnerConfig(Section):
     learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
     """Learning rate of the optimizer. auto: 4e-4 for guppy and folders with less than 20 MB of weights, 2e-4 for
     guppy-games and guppy-eye, 1e-6 for Gemma, 2e-5 for other models; ten times that for LoRA adapters."""
-    optim: Literal["auto", "adamw", "adamw_bf16", "adafactor"] = "auto"
-    """The optimizer. adamw keeps 8 bytes of state for each parameter, adamw_bf16 6 (its first moment rests in bfloat16
-    between steps), adafactor almost none. auto: adamw for models of guppy's size and for LoRA adapters, adamw_bf16
-    elsewhere."""
+    optim: Literal["adamw", "adafactor"] = "adamw"
+    """The optimizer. adamw keeps 8 bytes of state for each parameter, adafactor almost none."""
     loss_type: str = "dr_grpo"
     """The loss: grpo, dr_grpo, dapo, cispo, gspo or module:attribute. Parameters may follow:
     "gspo(epsilon=3e-4, epsilon_high=4e-4)" (docs/concepts/update.md)."""

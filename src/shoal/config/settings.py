@@ -99,8 +99,7 @@ class Config(Section):
         own = len(config.tasks.sources)
         easy = config.tasks.suite in EASY and not own
         learning = config.local_models
-        small = all(map(is_small, learning))
-        pond = easy and small
+        pond = easy and all(map(is_small, learning))
         if config.policy.max_completion_length == "auto":
             config.policy.max_completion_length = EASY[config.tasks.suite] if easy else 64 if own else 256
         if config.round.questions_per_round == "auto":
@@ -111,9 +110,6 @@ class Config(Section):
             config.evaluation.questions = 16 if pond and several else max(4, HELD_OUT // (tasks if several else 1))
         if config.evaluation.samples == "auto":
             config.evaluation.samples = 4 if pond else 1
-        if config.learner.optim == "auto":
-            plain = small or config.policy.lora_r
-            config.learner.optim = "adamw" if plain else "adamw_bf16"
         rates = {default_learning_rate(name, config.policy.lora_r > 0) for name in learning}
         if config.learner.learning_rate == "auto" and len(rates) == 1:
             config.learner.learning_rate = rates.pop()

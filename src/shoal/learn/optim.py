@@ -7,9 +7,8 @@ import torch
 
 from shoal.parallel.ranks import Ranks
 
-STATE_BYTES: Final = {"adamw": 8.0, "adamw_bf16": 6.0, "adafactor": 0.1}
-"""Bytes of state for one parameter, about: two moments in float32; one in bfloat16 and one in float32; sums of rows and
-columns."""
+STATE_BYTES: Final = {"adamw": 8.0, "adafactor": 0.1}
+"""Bytes of state for one parameter, about: two moments in float32; sums of rows and columns."""
 
 
 def make_optimizer(parameters: Iterable[torch.nn.Parameter], optim: str, learning_rate: float) -> torch.optim.Optimizer:
@@ -24,30 +23,7 @@ def make_optimizer(parameters: Iterable[torch.nn.Parameter], optim: str, learnin
         from transformers.optimization import Adafactor  # peft, only now
 
         return Adafactor(trained, scale_parameter=False, relative_step=False, **common)
-    optimizer = torch.optim.AdamW(trained, **common, fused=True)
-    if optim == "adamw_bf16":
-        _rest_in_bfloat16(optimizer)
-    return optimizer
-
-
-def _rest_in_bfloat16(optimizer: torch.optim.AdamW) -> None:
-    """Keeps first moments in bfloat16 but for the time of a step, so that nodes that wait for their turn take less.
-
-    A step changes a first moment by a tenth, far more than bfloat16 rounds away (1/256). It changes a second moment by
-    a thousandth, so those stay in float32. DeepSeek-V3 (arXiv 2412.19437, 3.3.3) keeps both in bfloat16.
-    """
-
-    def widen(*_: Any) -> None:
-        for weight, state in optimizer.state.items():
-            state["exp_avg"] = state["exp_avg"].to(weight.dtype)
-
-    def narrow(*_: Any) -> None:
-        for state in optimizer.state.values():
-            state["exp_avg"] = state["exp_avg"].bfloat16()
-
-    optimizer.register_step_pre_hook(widen)
-    optimizer.register_step_post_hook(narrow)
-    optimizer.register_load_state_dict_post_hook(narrow)  # loading gives them the type of the weights
+    return torch.optim.AdamW(trained, **common, fused=True)
 
 
 def sum_gradients(parameters: Sequence[torch.nn.Parameter], ranks: Ranks, device: torch.device) -> None:

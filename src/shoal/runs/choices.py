@@ -49,8 +49,6 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     if config.learner.learning_rate == "auto" and chosen.learner.learning_rate != "auto":
         kind = "adapters" if config.policy.lora_r else "all weights"
         lines["learning rate"] = f"{chosen.learner.learning_rate:g}, for {kind} of this model (--learning-rate)"
-    if config.learner.optim == "auto" and chosen.learner.optim != "adamw":
-        lines["optimizer"] = f"{chosen.learner.optim}, which saves memory (--optim)"
     if "auto" in (config.evaluation.questions, config.evaluation.samples):
         samples = int(chosen.evaluation.samples)
         asked = held_out_questions(chosen)

@@ -103,7 +103,7 @@ def expected_workers(config: Config, ranks: Ranks = ALONE) -> int:
 
 def lasting_bytes(config: Config) -> float:
     """For each parameter of a model: the bytes that its weights and the state of its optimizer take at least."""
-    return 4 if config.policy.lora_r else 4 + STATE_BYTES.get(config.learner.optim, 0)
+    return 4 if config.policy.lora_r else 4 + STATE_BYTES[config.learner.optim]
 
 
 @cache

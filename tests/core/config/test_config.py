@@ -162,20 +162,6 @@ def test_what_auto_means(settings: dict[str, Any], expected: tuple[Any, ...]) ->
 
 
 @pytest.mark.parametrize(
-    ("settings", "optim"),
-    [
-        ({}, "adamw"),
-        ({"policy": {"model": ["guppy", "http://localhost:1/v1"]}}, "adamw"),
-        ({"policy": {"model": ["org/model"]}}, "adamw_bf16"),
-        ({"policy": {"model": ["org/model"], "lora_r": 8}}, "adamw"),
-        ({"policy": {"model": ["org/model"]}, "learner": {"optim": "adafactor"}}, "adafactor"),
-    ],
-)
-def test_which_optimizer_auto_means(settings: dict[str, Any], optim: str) -> None:
-    assert make_config(settings, "given", allow_code=True).resolved().learner.optim == optim
-
-
-@pytest.mark.parametrize(
     ("settings", "unknown", "nearest"),
     [
         ({"sed": 1}, "sed", "seed"),
