@@ -102,18 +102,6 @@ def resumed_config(folder: Path, changes: dict[str, Any], allow_code: bool, netw
     return make_config(merged(kept, changes), COMMAND_LINE, allow_code=True)
 
 
-def edited(then: dict[str, Any], now: dict[str, Any], where: str = "") -> list[str]:
-    """The settings that differ, except for those that a resumed run may change."""
-    found: list[str] = []
-    for name in sorted(then.keys() | now.keys()):
-        before, after, full = then.get(name), now.get(name), where + name
-        if isinstance(before, dict) and isinstance(after, dict):
-            found += edited(before, after, f"{full}.") if full != "network" else []
-        elif before != after and full not in RESUMABLE:
-            found.append(f"{full} = {_shown(after)} (was {_shown(before)})")
-    return found
-
-
 def refuse_code(code: list[str], source: str) -> None:
     """Raises `UserError` if `source` names any code: to import it is to run it."""
     if code:

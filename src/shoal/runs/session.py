@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.config.load import edited, read_config
+from shoal.config.load import read_config
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -32,7 +32,6 @@ from shoal.runs.folder import CONFIG, RunFolder, read_metrics
 from shoal.runs.run import Run
 from shoal.runs.trackers import makers_of, started
 from shoal.runs.watcher import Watcher
-from shoal.untrusted import parse_toml
 
 Rows = Sequence[Mapping[str, Any]]
 STRANGERS: Final = (
@@ -90,9 +89,6 @@ def execute(
         names = [identity.name] if identity else list(config.node_models)
         if checkpoint:
             _check_names(folder, checkpoint, names, identity)
-            if resume and (checkpoint / CONFIG).exists():
-                changes = edited(read_config(checkpoint / CONFIG), parse_toml(config.resolved().to_toml().encode()))
-                faults += [f"settings differ from those of the checkpoint: {', '.join(changes)}"] if changes else []
         if resume:  # a run that was killed before its first checkpoint begins again
             faults += folder.rewind(latest[0] if latest else -1)
         if identity:

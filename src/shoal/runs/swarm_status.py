@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from shoal.errors import UserError
-from shoal.runs.attendance import Attendance
 from shoal.runs.disk import write_atomically
 from shoal.runs.folder import STATUS
 from shoal.runs.watcher import Watcher
@@ -181,7 +180,6 @@ class StatusReporter:
         self._share: float | None = None
         self._shortened: dict[str, float] = {}
         self._warned = ""
-        self._attendance = Attendance(watcher.say)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         """The run's thread and this object's own report one after the other."""
@@ -218,7 +216,6 @@ class StatusReporter:
                 self._warned = status["warning"]
                 self._watcher.warn(status["warning"])
             self._watcher.panel(lines(status))
-            self._attendance.look(status["admission"]["peers"])
 
     def _status(self) -> dict[str, Any]:
         own = {"pool": self._pool, "contribution": self._share, "shortened": self._shortened, "ended": False}

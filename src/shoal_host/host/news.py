@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.errors import in_brief
-from shoal.runs.attendance import MINUTE, MOST, Attendance
+from shoal_host.host.attendance import MINUTE, MOST, Attendance
 from shoal_host.relay.forwarder import LIMITED
 from shoal_web.watch.source import Source
 

@@ -89,29 +89,6 @@ def test_a_note_hides_neither_state_nor_what_was_dropped(tmp_path: Path, capsys:
     assert any("refused: size 80" in line for line in panels)
 
 
-class Comes(Member):
-    """A peer that has just sent something, and one of an earlier run."""
-
-    def status(self) -> dict[str, Any]:
-        peer = {"refused": {}, "weight": 1.0, "muted": 0.0, "admitted": 1}
-        peers = [peer | {"id": "ab", "name": "swift-otter", "display_name": "Ada", "last": time.time()}]
-        peers += [peer | {"id": "cd", "name": "old-heron", "display_name": "", "last": 1e9}]
-        return super().status() | {"admission": {"admitted": 2, "refused": {}, "peers": peers}}
-
-
-def test_who_comes_is_said_at_once_and_once(tmp_path: Path) -> None:
-    said: list[str] = []
-
-    class Seen(Watcher):
-        def say(self, text: str) -> None:
-            said.append(text[10:])
-
-    with closing(StatusReporter(Seen(), Comes(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
-        for round in (1, 2):
-            reporter.update({"round": round, "node": "calm-otter-1a2b"})
-    assert said == ["swift-otter (Ada) came"]
-
-
 def test_makers_whose_answers_were_shortened_are_named_and_forgotten_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
