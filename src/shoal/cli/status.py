@@ -64,7 +64,9 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         state = f"in touch, {status['links']} link{'s' * (status['links'] != 1)}"
     listening = f", listening to {len(status['neighbours'])}" if status["neighbours"] else ""
     taken = shortened(status.get("shortened", {}))
-    allow_code = " --allow-code" if status.get("code") else ""
+    step = f"shows it live: shoal watch {at}"
+    if gone:
+        step = f"goes on with it: shoal join --resume {at}" + (" --allow-code" if status.get("code") else "")
     rows = [
         ("node", f"{status['name']} ({status['id'][:16]}…)"),
         ("swarm", status["swarm"] + (" (private)" if status["private"] else "")),
@@ -78,10 +80,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         ("refused", reasons(all_refused(status)) or "nothing"),
         ("errors", f"{status['faults']} of this program itself; the first: {status.get('first_fault')}"),
         *(("warning", warning) for warning in status["warnings"]),
-        (
-            "next",
-            f"shoal join --resume {at}{allow_code} goes on with it" if gone else f"shoal watch {at} shows it live",
-        ),
+        ("next", step),
     ]
     head = Table.grid(padding=(0, 2))
     for name, text in rows:

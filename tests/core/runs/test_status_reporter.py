@@ -48,7 +48,7 @@ def test_a_node_that_ended_in_order_is_not_said_to_be_in_touch(
     assert read_status(run)["ended"]
     text = said()
     assert "in touch" not in text
-    assert "state     ended 0 s ago" in text
+    assert "state     ended 0:00 ago" in text
     assert "shoal join --resume one" in text
 
 
