@@ -110,9 +110,7 @@ def test_dropping_what_has_ended_changes_nothing_for_the_rest(architecture: str,
 
 
 def test_prompts_are_decoded_together_while_padding_is_no_more_than_they_are() -> None:
-    lengths = [4, 4, 8, 9, 40]
-    read: list[Any] = [([0, 1], []), ([2], []), ([3], []), ([4], [])]
-    assert [[rows for rows, _ in each] for each in own.padded_together(read, lengths)] == [[[0, 1], [2], [3]], [[4]]]
+    assert list(own.length_batches([4, 9, 8, 4, 40])) == [[0, 3, 2], [1], [4]]
 
 
 def test_every_completion_ends_by_its_own_stop_token_or_at_the_longest_length() -> None:

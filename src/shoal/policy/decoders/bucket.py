@@ -8,7 +8,7 @@ share one (heads / H), D size of a head, E size of a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -28,7 +28,7 @@ class Bucket:
     def __init__(
         self,
         prefix: Sequence[KeysValues],
-        prompts: Sequence[Sequence[KeysValues]],
+        prompts: Sequence[KeysValues],
         lengths: Sequence[int],
         num_generations: int,
         max_length: int,
@@ -36,16 +36,15 @@ class Bucket:
         static: bool = False,
     ) -> None:
         """`prefix`: keys and values (1, H, L, D) of each layer; empty if there is none. `prompts`: those (Q, H, P, D)
-        of the rest of each prompt, padded on the right, of one pass or several. `lengths`: of the rest, without
-        padding. `ends`: the position of each prompt's first answered token. `static`: what a step computes depends on
-        `key` alone, and what differs from step to step is on the device, so that a CUDA graph can repeat it."""
-        first = prompts[0][0][0]
+        of the rest of each prompt, padded on the right. `lengths`: of the rest, without padding. `ends`: the position
+        of each prompt's first answered token. `static`: what a step computes depends on `key` alone, and what differs
+        from step to step is on the device, so that a CUDA graph can repeat it."""
+        first = prompts[0][0]
         dtype, device = _product_dtype(first), first.device
         self.static = static
-        longest = max(keys.shape[2] for keys, _ in (layers[0] for layers in prompts))
-        P = -(-longest // BLOCK) * BLOCK if static else longest
+        P = -(-first.shape[2] // BLOCK) * BLOCK if static else first.shape[2]
         self.prefix = [(keys.to(dtype), values.to(dtype)) for keys, values in prefix]
-        self.prompts = [(_stacked(keys, dtype, P), _stacked(values, dtype, P)) for keys, values in _by_layer(prompts)]
+        self.prompts = [(_padded(keys.to(dtype), P), _padded(values.to(dtype), P)) for keys, values in prompts]
         B = len(lengths) * num_generations
         self._longest = max_length - 1  # the last token of a completion is never attended to
         room = self._longest if static else 0
@@ -215,16 +214,9 @@ class Bucket:
         ]
 
 
-def _by_layer(reads: Sequence[Sequence[KeysValues]]) -> Iterator[tuple[Sequence[torch.Tensor], ...]]:
-    """The keys and the values of all passes, layer by layer."""
-    return (tuple(zip(*layer, strict=True)) for layer in zip(*reads, strict=True))
-
-
-def _stacked(parts: Sequence[torch.Tensor], dtype: torch.dtype, longest: int) -> torch.Tensor:
-    """One tensor of the rows of all `parts`, padded on the right. A single part of this length is not copied."""
-    if len(parts) == 1 and parts[0].shape[2] == longest:
-        return parts[0].to(dtype)
-    return torch.cat([torch.nn.functional.pad(part.to(dtype), (0, 0, 0, longest - part.shape[2])) for part in parts])
+def _padded(rows: torch.Tensor, P: int) -> torch.Tensor:
+    """`rows`, padded on the right to P positions."""
+    return rows if rows.shape[2] == P else torch.nn.functional.pad(rows, (0, 0, 0, P - rows.shape[2]))
 
 
 def _product_dtype(t: torch.Tensor) -> torch.dtype:

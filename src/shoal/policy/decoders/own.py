@@ -35,10 +35,8 @@ from shoal.protocols import OnProgress
 CACHE_BYTES = 2**30
 """Keys and values of one decoding batch; more questions than fit are decoded in several batches."""
 
-BUCKET_RATIO = 1.3
-"""Longest to shortest prompt among those that are read together, at most."""
-PADDED_RATIO = 2.0
-"""Padded to real tokens of prompts whose completions are decoded together, at most. Each group costs products of its
+BUCKET_RATIO = 2.0
+"""Longest to shortest prompt among those that are read and decoded together, at most. Each group costs products of its
 own at every token; padding costs little, as it is once for all completions of a prompt."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that are read in one pass."""
@@ -138,20 +136,15 @@ def sample(
         L = family.shared
         prefix = read_prefix(model, prompts[family.members[0]][:L], placement) if L else []
         # A token of the prefix costs attention alone, about an eighth of what a token costs that is read.
-        read: list[tuple[list[int], list[KeysValues]]] = []
         with attention(model), placement.autocast():
             for chosen in length_batches([len(prompts[q]) - L + L // 8 for q in family.members]):
-                rows_read = [family.members[i] for i in chosen]
-                layers, logits_QV = _read(model, prefix, [prompts[q] for q in rows_read], L, placement.device)
-                read.append((rows_read, layers))
+                asked = [family.members[i] for i in chosen]
+                layers, logits_QV = _read(model, prefix, [prompts[q] for q in asked], L, placement.device)
                 first.append(logits_QV.repeat_interleave(G, 0))
-            for together in padded_together(read, [len(prompt) - L for prompt in prompts]):
-                asked = [q for one, _ in together for q in one]
                 lengths, ends = [len(prompts[q]) - L for q in asked], [positions(prompts[q])[-1] for q in asked]
-                kept = [kept for _, kept in together]
-                buckets.append(Bucket(prefix, kept, lengths, G, longest, ends, graphs is not None))
+                buckets.append(Bucket(prefix, layers, lengths, G, longest, ends, graphs is not None))
                 order += [q * G + g for q in asked for g in range(G)]
-        del read, layers, together, kept  # buckets have what they need of it
+        del layers  # buckets have what they need of it
     logits_BV = torch.cat(first)
     if not logits_BV.amax(-1).isfinite().all():
         raise UserError("the model gives no finite numbers: its weights are damaged, or have diverged in training")
@@ -235,21 +228,6 @@ def length_batches(lengths: list[int]) -> Iterator[list[int]]:
         chosen.append(index)
     if chosen:
         yield chosen
-
-
-def padded_together(
-    read: Sequence[tuple[list[int], list[KeysValues]]], lengths: Sequence[int]
-) -> Iterator[list[tuple[list[int], list[KeysValues]]]]:
-    """Passes, from short prompts to long ones, whose prompts are padded to one length (`PADDED_RATIO`)."""
-    together: list[tuple[list[int], list[KeysValues]]] = []
-    for one in read:
-        of = [lengths[q] for rows, _ in [*together, one] for q in rows]
-        if together and len(of) * max(of) > PADDED_RATIO * sum(of):
-            yield together
-            together = []
-        together.append(one)
-    if together:
-        yield together
 
 
 def _read(
