@@ -71,6 +71,7 @@ class LanguagePolicy:
         vision = self.lm.vision
         of_pictures = frozenset() if vision is None else frozenset([vision.image_id])
         self._plain = PlainText(self.lm.tokenizer, of_pictures)
+        self._had_room = False
 
     @property
     def name(self) -> str:
@@ -88,20 +89,21 @@ class LanguagePolicy:
     def _without_long(
         self, questions: Sequence[Question], prompts: Sequence[list[int]], num_generations: int, seed: int
     ) -> list[tuple[Completion, ...]] | None:
-        """The answers where some questions are too long. None: all fit, or none does."""
+        """The answers where some questions are too long. None: all fit, or none ever did."""
         self.trouble = ""
         room = self.context - self.sampling.max_completion_length
         fit = [question for question, prompt in zip(questions, prompts, strict=True) if len(prompt) <= room]
-        if not fit or len(fit) == len(questions):
+        self._had_room = self._had_room or bool(fit)
+        if len(fit) == len(questions) or not self._had_room:
             return None
-        answered = iter(self.generate(fit, num_generations, seed))
+        answered = iter(self.generate(fit, num_generations, seed) if fit else [])
         groups = [next(answered) if len(prompt) <= room else () for prompt in prompts]
         self.trouble = too_long(groups)
         return groups
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question; the same `seed` gives the same ones. () for a question
-        that is too long. Raises `UserError` if all are."""
+        that is too long. Raises `UserError` if all are that were ever asked."""
         prompts = [self.prompt_ids(question) for question in questions]
         if (answered := self._without_long(questions, prompts, num_generations, seed)) is not None:
             return answered

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from shoal.config.own_code import find
@@ -23,7 +22,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load, load_base
 from shoal.policy.lora import add_adapters, restore_adapters
 from shoal.protocols import Policy
-from shoal.rollout import Message, Question, seed_of
+from shoal.rollout import seed_of
 from shoal.runs.machine import check_memory, place_rank, use_threads
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
@@ -140,28 +139,15 @@ def sampling_of(config: Config) -> Sampling:
 
 
 def check_questions(tasks: Tasks, policies: Sequence[LanguagePolicy]) -> None:
-    """Raises `UserError` if a task shows pictures and a model reads text alone, or if a model cannot read the longest
-    question of a data set."""
+    """Raises `UserError` if a task shows pictures and a model reads text alone, or if its first question leaves no room
+    for an answer. Others that are too long get none, and a run says how many."""
     for label in tasks.labels:
         with contextlib.suppress(QuestionFailed):  # a run goes on without such questions, and says so
             question = tasks.made(label, 0, 0)
             for policy in policies:
-                policy.prompt_ids(question)  # which says what is wrong
-    for label, questions in tasks.longest().items():
-        for policy in policies:
-            _check_length(policy, label, max(questions, key=lambda question: len(policy.prompt_ids(question))))
-
-
-def _check_length(policy: LanguagePolicy, label: str, longest: Question) -> None:
-    tokens, answer = len(policy.prompt_ids(longest)), policy.sampling.max_completion_length
-    room = policy.context - answer
-    if tokens <= room:
-        return
-    frame = len(policy.prompt_ids(msgspec.structs.replace(longest, prompt=(Message("user", "?"),))))
-    characters = sum(len(message.content) for message in longest.prompt)
-    fit = max(0, room - frame) * characters // max(1, tokens - frame) * 9 // 10
-    leave = f"leave longer rows out (most_characters = {fit}), or " if fit else ""
-    raise UserError(
-        f"the longest question of the data set {label!r} takes {tokens:,} tokens, and '{policy.name}' reads "
-        f"{max(0, room):,} before an answer of {answer}: {leave}lower --max-completion-length or --examples"
-    )
+                if not policy.has_room(question):  # which says what is wrong with pictures
+                    raise UserError(
+                        f"a question of the task {label!r} takes {len(policy.prompt_ids(question))} tokens, and "
+                        f"'{policy.name}' reads {policy.context} with the answer: lower --max-completion-length or "
+                        "--examples"
+                    )

@@ -160,14 +160,6 @@ class Tasks:
         except QuestionFailed:
             return self._labelled[self.labels[0]].examples
 
-    def longest(self) -> dict[str, list[Question]]:
-        """The longest questions of each task that knows them, by its label. The ids in them belong to no question."""
-        return {
-            label: [self._asked(source, question.id, question) for question in longest()]
-            for label, source in self._labelled.items()
-            if callable(longest := getattr(source.task, "longest", None))
-        }
-
     def made(self, label: str, seed: int, index: int) -> Question:
         """Question `index` under `seed` of the task with this label, training or held out."""
         return self._question(self._labelled[label], seed, index)

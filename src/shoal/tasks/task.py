@@ -37,7 +37,7 @@ class Task(Protocol):
     """A source of questions. `(name, version, config, seed, index)` gives the same question on every machine.
 
     A task may have more members, which are looked for by their names (docs/extend/tasks.md): `has_split` with
-    `holds_out`, `longest`, `description`, `has_steps`, `has_answers`, `runs_programs`."""
+    `holds_out`, `description`, `has_steps`, `has_answers`, `runs_programs`."""
 
     name: str
     version: str

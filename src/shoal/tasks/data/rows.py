@@ -39,10 +39,6 @@ class Unusable(Exception):  # noqa: N818 (it is a fact about a row)
     """Why a row cannot be used."""
 
 
-class LongerThanWanted(Unusable):
-    """A row has more characters than the user wants."""
-
-
 class Asked(NamedTuple):
     """What a row asks."""
 
@@ -96,9 +92,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
         return [self.answer] if isinstance(self.answer, str) else self.answer or []
 
 
-def row_of(raw: Any, form: Form, gold: str = "auto", wanted: int = 0) -> Row:
-    """The row of what a file or a data set has. `gold`: where in its column a right answer stands. `wanted`: the most
-    characters that the user wants; 0: all that are possible. Raises `Unusable`."""
+def row_of(raw: Any, form: Form, gold: str = "auto") -> Row:
+    """The row of what a file or a data set has. `gold`: where in its column a right answer stands. Raises
+    `Unusable`."""
     if isinstance(raw, Unusable):
         raise raw
     if not isinstance(raw, Mapping):
@@ -117,8 +113,6 @@ def row_of(raw: Any, form: Form, gold: str = "auto", wanted: int = 0) -> Row:
     size = sum(len(text) for _, text in row.turns) + sum(map(len, row.right))
     if size > MOST_CHARACTERS:
         raise Unusable(f"has {size:,} characters in question and answer, and {MOST_CHARACTERS:,} are the most")
-    if wanted and size > wanted:
-        raise LongerThanWanted(f"has {size:,} characters in question and answer")
     return row
 
 

@@ -67,8 +67,6 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     otherwise a point."""
     conflicts: Literal["leave_out", "both_right"] = "leave_out"
     """What becomes of rows with the same question and different right answers."""
-    most_characters: int = 0
-    """Rows with more characters in question and answer are left out; 0: those with more than 100,000."""
     score: str = "auto"
     """text: the same text, whatever its case. exact: the same text. number: the same number. choice: the same option.
     math: equal by math-verify. code: a program that passes the row's tests, in HumanEval's columns or MBPP's. auto:
@@ -94,8 +92,6 @@ def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
         raise UserError(f"parameters of a data set: {error}") from error
     except OSError as error:  # a name that no file can have
         raise UserError(f"path of a data set: {error.strerror}") from error
-    if spec.most_characters < 0:
-        raise UserError("most_characters of a data set is at least 0")
     if not spec.path:
         raise UserError("a data set needs a path: a file, a folder or a name on the Hub")
     return msgspec.structs.replace(spec, name=label(spec))

@@ -34,19 +34,17 @@ from shoal.errors import UserError
 from shoal.rollout import canonical, hash_of
 from shoal.tasks.data.files import MOST_COLUMNS as LONGEST_HEADER
 from shoal.tasks.data.forms import field, form_of
-from shoal.tasks.data.rows import LongerThanWanted, Row, Unusable, encoded, has_steps, identified, row_of, stable
+from shoal.tasks.data.rows import Row, Unusable, encoded, has_steps, identified, row_of, stable
 from shoal.tasks.data.sources import is_place, sides_of, state_of
 from shoal.tasks.data.spec import DataSpec
 from shoal.untrusted import printable
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """Of the cache: what another one wrote is made again."""
 ROWS: Final = "rows.bin"
 PLACES: Final = "places.npy"
 TEXTS: Final = "texts.npy"
 INFO: Final = "info.json"
-LONGEST: Final = 8
-"""Questions that are known as the longest."""
 SEEN: Final = 256
 """Rows that are looked at for the names of columns."""
 MOST_SKIPPED: Final = 0.1
@@ -95,17 +93,15 @@ class Info(msgspec.Struct, frozen=True):
     """Rows that could not be used, and those left out since they contradict another one."""
     first: str
     """Why, of the first of them."""
-    longest: list[int]
-    """The numbers of the longest questions."""
     has_steps: bool
     """Whether right answers stand behind their steps."""
 
 
-_ENTRY: Final = struct.Struct("<QIIQQQI16s")
-_NAMES: Final = ("begin", "length", "size", "asked", "text", "right", "number", "digest")
-_ENTRIES: Final = np.dtype(list(zip(_NAMES, "<u8 <u4 <u4 <u8 <u8 <u8 <u4 V16".split(), strict=True)))
-"""Of each row while a data set is read: its place in the file of rows, the bytes of its question, hashes of its turns,
-of its text and of its right answers, its number in its file, and what the content hash covers."""
+_ENTRY: Final = struct.Struct("<QIQQQI16s")
+_NAMES: Final = ("begin", "length", "asked", "text", "right", "number", "digest")
+_ENTRIES: Final = np.dtype(list(zip(_NAMES, "<u8 <u4 <u8 <u8 <u8 <u4 V16".split(), strict=True)))
+"""Of each row while a data set is read: its place in the file of rows, hashes of its turns, of its text and of its
+right answers, its number in its file, and what the content hash covers."""
 
 
 class Writer:
@@ -117,7 +113,6 @@ class Writer:
         self.merge = merge
         self.counts = {False: 0, True: 0}
         self.content = ""
-        self.longest: list[int] = []
         self.duplicates = 0
         self.conflicts: list[str] = []
         self.conflict_count = 0
@@ -130,9 +125,8 @@ class Writer:
         data = encoded(row)
         self._rows.write(data)
         hashes = text_hash(repr(row.turns)), text_hash(row.text), text_hash(repr(sorted(map(stable, row.right))))
-        size = sum(len(text.encode()) for _, text in row.turns)
         digest = hashlib.blake2b(identified(row), digest_size=16).digest()
-        self._entries[held_out].write(_ENTRY.pack(self._end, len(data), size, *hashes, number, digest))
+        self._entries[held_out].write(_ENTRY.pack(self._end, len(data), *hashes, number, digest))
         self._end += len(data)
         self.counts[held_out] += 1
 
@@ -150,7 +144,6 @@ class Writer:
         digests = (hashlib.blake2b(side["digest"].tobytes(), digest_size=16).digest() for side in kept)
         self.content = hashlib.blake2b(b"".join(digests), digest_size=16).hexdigest()
         rows = np.concatenate(kept)
-        self.longest = sorted(np.argsort(rows["size"], kind="stable")[-LONGEST:].tolist())
         self._rows.close()
         np.save(self.folder / PLACES, np.stack([rows["begin"], rows["begin"] + rows["length"]], axis=1))
         np.save(self.folder / TEXTS, np.sort(kept[1]["text"]))
@@ -285,7 +278,7 @@ def _read(spec: DataSpec, room: Path) -> Info:
     columns: dict[str, None] = {}
     kinds: Counter[str] = Counter()
     odd: dict[str, list[str]] = {}
-    skipped, wrong, first, fault = 0, 0, "", ""
+    skipped, first = 0, ""
     for side in (train, held_out):
         if side is None:
             continue
@@ -306,17 +299,14 @@ def _read(spec: DataSpec, room: Path) -> Info:
             try:
                 if form is None:
                     raise raw if isinstance(raw, Unusable) else Unusable("is not an object with columns")
-                row = row_of(raw, form, spec.gold, spec.most_characters)
+                row = row_of(raw, form, spec.gold)
                 writer.add(row, side is held_out, number)
             except Unusable as reason:
                 skipped += 1
                 said = f"{side.place(number)} {reason}"
                 first = first or said
-                if not isinstance(reason, LongerThanWanted):
-                    wrong += 1
-                    fault = fault or said
-                    if wrong > SEEN and wrong > sum(writer.counts.values()):  # more would only take longer
-                        raise UserError(f"most rows cannot be used: {fault}") from None
+                if skipped > SEEN and skipped > sum(writer.counts.values()):  # more would only take longer
+                    raise UserError(f"most rows cannot be used: {first}") from None
                 continue
             if len(columns) < MOST_COLUMNS:
                 columns.update(dict.fromkeys(row.columns))
@@ -331,8 +321,8 @@ def _read(spec: DataSpec, room: Path) -> Info:
     read = sum(writer.counts.values())
     if not read and not skipped:
         raise UserError(f"{spec.path} has no rows")
-    if wrong > MOST_SKIPPED * (read + skipped):
-        raise UserError(f"{wrong:,} of {read + skipped:,} rows cannot be used: {fault}")
+    if skipped > MOST_SKIPPED * (read + skipped):
+        raise UserError(f"{skipped:,} of {read + skipped:,} rows cannot be used: {first}")
     writer.close()
     if writer.conflict_count and spec.conflicts == "leave_out":
         skipped += writer.conflict_count
@@ -362,7 +352,6 @@ def _read(spec: DataSpec, room: Path) -> Info:
         conflict_count=writer.conflict_count,
         skipped=skipped,
         first=first,
-        longest=writer.longest,
         has_steps=steps,
     )
 

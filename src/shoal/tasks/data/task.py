@@ -116,11 +116,6 @@ class DataTask:
             shown.append((row.text, f"{' or '.join(row.right)} ({kind})" if row.right else ""))
         return shown
 
-    def longest(self) -> list[Question]:
-        """The longest questions. The ids in them belong to no question."""
-        identity = QuestionId(self.name, self.version, self.config, 0, 0)
-        return [Question(identity, self._rows[number].messages) for number in self.info.longest]
-
     def answer(self, question: QuestionId) -> str | None:
         """A right answer; None in a data set without right answers."""
         return next(iter(self.rights(question)), None)
