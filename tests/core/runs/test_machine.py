@@ -25,7 +25,7 @@ def a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_says_what_is_needed_and_what_to_do() -> None:
-    with pytest.raises(UserError, match=r"take 20.0 GB or more \('big' .* 16.0 GB are free: take a smaller model"):
+    with pytest.raises(UserError, match=r"take 24.0 GB or more \('big' .* 16.0 GB are free: take a smaller model"):
         check_memory(config(), {"node-1": "big", "node-2": "big"}, place("cpu"))
 
 
