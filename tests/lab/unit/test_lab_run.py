@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -162,19 +161,6 @@ def _work(value: str, tell: object) -> None:
         os._exit(3)
     if value == "raise":
         raise ValueError("no")
-
-
-def _die_idle(tell: object) -> None:
-    threading.Timer(0.2, os._exit, [3]).start()
-
-
-def test_a_process_that_died_idle_is_replaced() -> None:
-    heard = []
-    for event in run_jobs([(_die_idle, ()), (_work, ("fine",))], 1):
-        heard.append((event.job, event.kind))
-        if heard == [(0, "done")]:
-            time.sleep(0.7)  # it dies before it is sent more
-    assert heard == [(0, "done"), (1, "progress"), (1, "done")]
 
 
 def _spoil(spoil: bool, tell: object) -> None:
