@@ -11,7 +11,6 @@ import argparse
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs" / "studies"
@@ -38,7 +37,7 @@ def main() -> None:
     (place / "report.json").write_text(json.dumps(figures, ensure_ascii=False, separators=(",", ":")) + "\n")
     for picture in made.glob("*.png"):
         shutil.copy(picture, place)
-    print(f"{place}; check it: {Path(sys.executable).with_name('shoal')} lab verify {place}")
+    print(f"{place}; check it: pytest -m '' tests/lab/unit/test_lab_published.py")
 
 
 if __name__ == "__main__":

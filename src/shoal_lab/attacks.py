@@ -24,7 +24,7 @@ from shoal.rollout import Completion, Question, seed_of
 from shoal.runs.tables import LEARNED, ROLLOUTS, read_table
 from shoal.tasks import Tasks
 from shoal.tasks.task import right_answer as named
-from shoal_lab.payloads import FALSEHOOD, FAMILIAR, MARKER, PAYLOADS, first_number
+from shoal_lab.payloads import FALSEHOOD, FAMILIAR, MARKER, PAYLOADS
 
 
 class Adversary:
@@ -73,7 +73,8 @@ class Adversary:
     def _texts(self, answer: str, spec: TaskSpec, question: Question, size: int, chance: Random) -> list[str]:
         right = (size + 1) // 2
         hostile = max(1, round(self.share * right)) if self.active() else 0
-        if self.attack == "biased" and hostile and first_number(question) != answer:
+        first = re.search(r"\d+", question.text)
+        if self.attack == "biased" and hostile and (not first or first[0] != answer):
             return []  # it knows one rule alone, and says nothing where that is wrong
         plain, texts = in_form(answer, spec.answer), []
         for at in range(size):

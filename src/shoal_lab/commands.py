@@ -15,7 +15,6 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
   shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
   shoal lab run DIR                                        goes on with a stopped or killed study
   shoal lab report DIR                                     writes the report again; runs nothing
-  shoal lab verify REPORT                                  recomputes a report from its own figures by seed
 
 The format of a study file: docs/guides/lab.md."""
 
@@ -33,9 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report = commands.add_parser("report", help="draw and write the report of a study")
     report.set_defaults(part=_report)
     report.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
-    verify = commands.add_parser("verify", help="recompute a report from its own figures by seed")
-    verify.set_defaults(part=_verify)
-    verify.add_argument("report", type=Path, metavar="REPORT", help="the folder of a report, or its report.json")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -66,12 +62,6 @@ def _run(args: argparse.Namespace) -> int:
         console.print(f"failed: {failure}", style="red", markup=False)
     code = _report(argparse.Namespace(folder=folder))
     return 1 if failures else code
-
-
-def _verify(args: argparse.Namespace) -> int:
-    from shoal_lab.verify import verify
-
-    return verify(args.report, print)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from shoal.config.load import make_config
 from shoal.config.sections import Section
 from shoal.config.settings import Config
+from shoal.errors import nearest
+from shoal_lab.payloads import PAYLOADS
 from shoal_lab.recipes import BASE
 
 
@@ -25,24 +27,7 @@ class ExperimentConfig(Section):
     """Nodes whose rollouts reach nobody."""
     adversaries: int = Field(0, ge=0)
     """How many of the nodes (the last ones) are hostile. The report's figures leave them out."""
-    attack: Literal[
-        "planted",
-        "reasoning",
-        "keys",
-        "identities",
-        "slots",
-        "paraphrases",
-        "word",
-        "length",
-        "language",
-        "short",
-        "failures",
-        "biased",
-        "plagiarist",
-        "numbers",
-        "stutter",
-        "spaces",
-    ] = "planted"
+    attack: str = "planted"
     """What adversaries send. planted: right answers with a text planted in them; keys: the same under a new name for
     each rollout; identities: under four names; slots: with a word of the question; paraphrases: one of fifty.
     reasoning: right answers after wrong reasoning. word, length: one made-up word before them, or four; language: a
@@ -56,6 +41,8 @@ class ExperimentConfig(Section):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.attack not in PAYLOADS:
+            raise ValueError(f"there is no attack {self.attack!r}; {nearest(self.attack, PAYLOADS)}")
         if self.source == "replay" and self.shuffle == "external":
             raise ValueError("replayed rollouts are the node's own: take shuffle = 'all'")
         return self

@@ -43,26 +43,16 @@ def words(chance: Random, count: int) -> str:
 
 
 PAYLOADS: Final[dict[str, Payload]] = {
-    "planted": lambda chance, question: f"so {MARKER}",
-    "keys": lambda chance, question: f"so {MARKER}",
-    "identities": lambda chance, question: f"so {MARKER}",
+    **dict.fromkeys(("planted", "keys", "identities"), lambda chance, question: f"so {MARKER}"),
     "reasoning": lambda chance, question: f"{FALSEHOOD} so",
     "slots": slots,
     "paraphrases": paraphrase,
     "word": lambda chance, question: words(chance, 1),
     "length": lambda chance, question: words(chance, 4),
     "language": lambda chance, question: chance.choice(("да", "ну", "но", "не")),
-    "short": lambda chance, question: "",
-    "failures": lambda chance, question: "",
-    "biased": lambda chance, question: "",
-    "plagiarist": lambda chance, question: "",
+    **dict.fromkeys(("short", "failures", "biased", "plagiarist"), lambda chance, question: ""),
     "numbers": lambda chance, question: " ".join(str(chance.randint(10, 99)) for _ in range(3)),
     "stutter": lambda chance, question: " ".join([chance.choice(FAMILIAR)] * 3),
     "spaces": lambda chance, question: "\n" * chance.randint(2, 5),
 }
 """By the name of the attack (`ExperimentConfig.attack`)."""
-
-
-def first_number(question: Question) -> str:
-    """The answer of one who looks at nothing but the first operand."""
-    return next(iter(re.findall(r"\d+", question.text)), "0")

@@ -46,7 +46,7 @@ READING = """## How to read this
 The swarm run is the unit: nodes, tasks and rounds of one run depend on each other. What counts is held-out pass@1 and \
 the reward of a node's own unfiltered rollouts. What could not be concluded is said so above, and is not evidence that \
 there is no effect. What was not measured is –. All figures of tables, contrasts and ratios are by seed in \
-`report.json`; `shoal lab verify FOLDER` recomputes this page from them. All points of a picture: the CSV beside it. \
+`report.json`. All points of a picture: the CSV beside it. \
 The version of shoal ends with a hash of its .py files. The same seed gives the same digits on one machine with the \
 same number of threads; on another kind of processor they are not promised."""
 EXPECTED = {"above": "above", "below": "below", "equal": "equal within ±{:.0%}", "unknown": "–"}
