@@ -20,6 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from PIL import Image  # which matplotlib needs
 
+from shoal.runs.curves import INK, MUTED
 from shoal.runs.disk import write_atomically
 from shoal_lab.measures import curves, flops, held_out
 from shoal_lab.results import RunResult, Runs, cuts
@@ -38,7 +39,7 @@ SHADES = 64
 """Colours of a PNG."""
 RESAMPLES = 2000
 """For the band around a curve, which has many points."""
-GRID, INK, MUTED = "#e6e6e6", "#222222", "#6b6b6b"
+GRID = "#e6e6e6"
 COLOURS = ("#000000", "#0b5394", "#c05a00", "#38a169", "#8e3a9d", "#b58900", "#5f6b76")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.2, 2)), (0, (3, 1.5)))
 MARKS = "osD^vPX*<>"

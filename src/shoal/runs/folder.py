@@ -6,6 +6,7 @@
     learned.parquet/          a row for each rollout that a node learned from: who learned from whom
     transcripts.parquet/      a row for each answer to the same few held-out questions, before, during and after
     warnings.json             what is wrong, in plain words
+    curves.png
     trackers/                 what belongs to --report-to: the id of each tracker's run, and files of local trackers
     checkpoints/round-000012/ all that the run needs to go on; the last two are kept
 
@@ -51,7 +52,7 @@ from shoal.untrusted import json_safe, open_regular, parse_json, printable, read
 
 Row = Mapping[str, Any]
 
-CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
+CONFIG, METRICS, CURVES, CHECKPOINTS = "config.toml", "metrics.jsonl", "curves.png", "checkpoints"
 WARNINGS = "warnings.json"
 """What is wrong with the run: `write_warnings`."""
 STATUS = "swarm.json"
