@@ -63,8 +63,10 @@ TRANSCRIPT_SCHEMA = _columns(
 )
 """The columns of the transcripts: a row for each kept question in each evaluation (`runs.transcripts`). `identity`: the
 version of its task, its seed and its index. `conversation`: as in the rollouts."""
-NULLABLE = frozenset({"answer", "conversation", "identity", "read"})
-"""Columns that rows may leave out."""
+LATER = frozenset({"answer", "conversation", "identity", "read"})
+"""Columns that tables of older runs do not have, and that rows may leave out."""
+OLD_NAMES = {"prompt": "question", "peer": "foreign"}
+"""What earlier runs called these columns. They are read under the names of today."""
 TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA, TRANSCRIPTS: TRANSCRIPT_SCHEMA}
 
 
@@ -83,7 +85,7 @@ class Table:
             return
         if not self._open:
             self._start = round
-        full: list[dict[str, Any]] = [{**dict.fromkeys(NULLABLE), **row} for row in rows]
+        full: list[dict[str, Any]] = [{**dict.fromkeys(LATER), **row} for row in rows]
         columns = {name: [json_safe(row[name]) for row in full] for name in self.schema.names if name != "round"}
         self._open.append(pa.table({"round": [round] * len(rows)} | columns, schema=self.schema))
 
@@ -126,7 +128,19 @@ def _write(path: Path, table: pa.Table) -> None:
 
 def _read(part: Path, columns: Sequence[str] | None = None) -> pa.Table:
     with pq.ParquetFile(part) as file:
-        return file.read(columns, use_threads=False)
+        wanted = _stored(columns, file.schema.names) if columns else None
+        return _renamed(file.read(wanted, use_threads=False))
+
+
+def _stored(columns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What `columns` are called in a file that has these `names`."""
+    return [name if name in names else OLD_NAMES.get(name, name) for name in columns]
+
+
+def _renamed(table: pa.Table) -> pa.Table:
+    """`table` with the names of today."""
+    new = {old: name for name, old in OLD_NAMES.items() if name not in table.column_names}
+    return table.rename_columns([new.get(name, name) for name in table.column_names])
 
 
 def read_table(run: Path, table: str, columns: Sequence[str] = (), **among: Sequence[str]) -> pandas.DataFrame:
@@ -144,9 +158,9 @@ def read_table(run: Path, table: str, columns: Sequence[str] = (), **among: Sequ
 
 
 def records(run: Path, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """These columns of all rows, one row at a time, within the bounds of `rows_of`."""
+    """These columns of all rows, one row at a time, within the bounds of `rows_of`: what is missing is None."""
     for rows in rows_of(run, table, None, columns):
-        cells = {name: _cells(rows[name]) for name in columns}
+        cells = {name: _cells(rows[name]) if name in rows.schema.names else [None] * len(rows) for name in columns}
         yield from (dict(zip(columns, row, strict=True)) for row in zip(*cells.values(), strict=True))
 
 
@@ -160,14 +174,15 @@ def _cells(column: pa.Array) -> list[Any]:
 
 
 def rows_of(run: Path, table: str, node: str | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """These columns of the rows of `node` (None: of all), `node` among them, some thousands at a time. Texts are
-    dictionaries: one that stands in a million rows takes memory once. Raises `UserError` for files that are no tables,
-    or beyond the bounds."""
+    """These columns of the rows of `node` (None: of all), `node` among them, some thousands at a time. What older runs
+    lack is left out. Texts are dictionaries: one that stands in a million rows takes memory once. Raises `UserError`
+    for files that are no tables, or beyond the bounds."""
     for part in sorted((run / table).glob("*.parquet")):
         try:
             with _checked(part, table, columns) as rows:
+                wanted = _stored(columns, rows.schema.names)
                 for number in range(rows.num_row_groups):
-                    for batch in rows.read_row_group(number, columns, use_threads=False).to_batches(BATCH):
+                    for batch in _renamed(rows.read_row_group(number, wanted, use_threads=False)).to_batches(BATCH):
                         nodes = batch["node"]
                         mine = None if node is None else pc.equal(nodes.indices, nodes.dictionary.index(node))
                         yield batch if mine is None else batch.filter(mine)
@@ -185,18 +200,20 @@ def _checked(part: Path, table: str, columns: Sequence[str]) -> pq.ParquetFile:
         if int.from_bytes(file.read(4), "little") > FOOTER:
             raise ValueError("its footer is too large")
     about = pq.read_metadata(part)
+    names = about.schema.names
+    wanted = dict(zip(_stored(columns, names), columns, strict=True))
     groups = [about.row_group(number) for number in range(min(about.num_row_groups, GROUPS + 1))]
     found = (group.column(number) for group in groups for number in range(group.num_columns))
-    size = sum(abs(each.total_uncompressed_size) for each in found if each.path_in_schema in columns)
+    size = sum(abs(each.total_uncompressed_size) for each in found if each.path_in_schema in wanted)
     count = sum(abs(group.num_rows) for group in groups)
     if len(groups) > GROUPS or count > MOST or size > READ:
         raise ValueError(f"it has {len(groups)} groups, {count} rows and {size} bytes")
-    kinds = {name: TABLES[table].field(name).type for name in columns}
-    texts = [name for name in about.schema.names if kinds.get(name) == pa.string()]
+    kinds = {name: TABLES[table].field(column).type for name, column in wanted.items()}
+    texts = [name for name in names if kinds.get(name) == pa.string()]
     rows = pq.ParquetFile(part, metadata=about, read_dictionary=texts)
     for name, kind in kinds.items():
         wanted = pa.dictionary(pa.int32(), kind) if kind == pa.string() else kind
-        if rows.schema_arrow.field(name).type != wanted:
+        if not (name in LATER and name not in names) and rows.schema_arrow.field(name).type != wanted:
             raise ValueError(f"its column {name} is not what runs write")
     return rows
 

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 
 from shoal.evaluation.pass_at_k import Evaluation
 from shoal.rollout import QuestionId
-from shoal.runs.tables import NULLABLE, TRANSCRIPT_SCHEMA, TRANSCRIPTS, answer_columns, rows_of, turns_of
+from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, answer_columns, rows_of, turns_of
 
 ALL = 256
 """Questions that are kept, at most."""
 CONVERSATION = "conversation"
-NEEDED = [name for name in TRANSCRIPT_SCHEMA.names if name not in NULLABLE]
+NEEDED = [name for name in TRANSCRIPT_SCHEMA.names if name not in LATER]
 LONGEST = 1_000_000
 """Characters of a text that are read."""
 

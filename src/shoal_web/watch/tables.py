@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.runs.tables import FOOTER, GROUPS, ROWS, TABLES
+from shoal.runs.tables import FOOTER, GROUPS, LATER, OLD_NAMES, ROWS, TABLES
 from shoal.untrusted import open_regular
 from shoal_web.watch.reader import reader_of
 from shoal_web.watch.source import WHOLE, BusyError
@@ -123,7 +123,9 @@ class Tables:
         [size] = found.rows
         types = dict(size["columns"])
         for field in TABLES[table]:
-            if types.get(field.name) != TYPES[str(field.type)]:
+            found_types = [types[name] for name in (field.name, OLD_NAMES.get(field.name)) if name in types]
+            is_missing = not found_types and field.name not in LATER
+            if is_missing or any(each != TYPES[str(field.type)] for each in found_types):
                 return f"its column {field.name} is not what runs write"
         if size["groups"] <= GROUPS and 0 <= size["rows"] <= ROWS and 0 <= size["bytes"] <= BYTES:
             return ""
@@ -136,13 +138,17 @@ def quoted(text: str) -> str:
 
 
 def parquet(table: str, paths: Iterable[Path] = ()) -> str:
-    """SQL for the rows of these parts of a table, with their places `part` and `row`. The paths are those of
-    `Tables.parts`."""
+    """SQL for the rows of these parts of a table, with their places `part` and `row`; columns that they lack are null,
+    and old ones have the names of today. The paths are those of `Tables.parts`."""
     types = {field.name: TYPES[str(field.type)] for field in TABLES[table]}
+    old = {name: old for name, old in OLD_NAMES.items() if name in types}
+    types |= {old[name]: types[name] for name in old}
     empty = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in types.items())
     rows = f"SELECT {empty}, NULL::BIGINT AS part, NULL::BIGINT AS row WHERE false"
     if files := ", ".join(quoted(f"{path.parent.name}/{path.name}") for path in paths):
         part = r"CAST(regexp_extract(filename, 'from-round-(\d+)\.parquet$', 1) AS BIGINT)"
         source = f"read_parquet([{files}], filename = true, file_row_number = true, union_by_name = true)"
         rows += f" UNION ALL BY NAME SELECT *, {part} AS part, file_row_number AS row FROM {source}"
+    for name, before in old.items():
+        rows = f'SELECT * EXCLUDE "{before}" REPLACE (coalesce("{name}", "{before}") AS "{name}") FROM ({rows})'
     return f"({rows})"

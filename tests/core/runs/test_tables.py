@@ -135,6 +135,31 @@ def test_a_table_of_ones_own_is_what_pandas_reads(tmp_path: Path, monkeypatch: p
     assert some.to_dict("list") == {"round": [0, 2]}
 
 
+def test_tables_of_earlier_runs_are_read_under_the_names_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also beside parts with today's names: a resumed run has both."""
+    monkeypatch.setattr(tables, "PART_BYTES", 0)
+    for name, schema in tables.TABLES.items():
+        table = Table(tmp_path / name, schema)
+        for round in (1, 2):
+            row = dict.fromkeys(schema.names) | {"node": "ada", "maker": "bob", "task": "t", "prompt": "2 + 2 ="}
+            row |= {"completion": "4", "reward": round / 2, "finish_reason": "stop"}
+            row |= {"peer": True, "gradient_share": 0.5, "identity": "1 2 3"}
+            table.add(round, [{key: value for key, value in row.items() if key in schema.names and key != "round"}])
+            table.write()
+        part = tmp_path / name / "from-round-000001.parquet"
+        whole = pq.ParquetFile(part).read()
+        before = [tables.OLD_NAMES.get(column, column) for column in whole.column_names]
+        pq.write_table(whole.rename_columns(before), part)
+        assert read_table(tmp_path, name).columns.tolist() == schema.names
+    assert read_table(tmp_path, tables.ROLLOUTS)["prompt"].tolist() == ["2 + 2 ="] * 2
+    assert read_table(tmp_path, LEARNED, ["peer"])["peer"].tolist() == [True] * 2
+    assert read_makers(tmp_path, "ada") == (0, [("bob", 2, 0.5)])
+    [pair] = pairs(tmp_path, "ada")
+    assert (pair.question, pair.before.reward, pair.after.reward) == ("2 + 2 =", 0.5, 1.0)
+
+
 def test_nothing_reads_with_threads_that_outlive_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
     for round in (1, 2):
