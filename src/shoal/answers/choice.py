@@ -46,8 +46,7 @@ _OPTION = re.compile(r"^[ \t]{0,8}[(\[]?([A-Za-z]|\d{1,2})[).:\]][ \t]+(\S.{0,40
 
 
 def options_in(question: str) -> dict[str, str]:
-    """The options that a question lists, a line each: their texts by their labels, which follow each other. Empty if
-    it lists none."""
+    """The options that a question lists, a line each: texts by labels, which follow each other. Empty without any."""
     for first in "A1a0":
         found: dict[str, str] = {}
         for label, text in _OPTION.findall(question):
@@ -150,8 +149,7 @@ def _alone(said: str, whole: bool, patterns: _Patterns, texts: Mapping[str, str]
 
 
 def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
-    """What the sentences of a text choose: by a statement, by the label that the text ends with, or by the only label
-    or text that is mentioned."""
+    """What the sentences of a text choose: by a statement, the label at its end, or the only label or text there."""
     for statement in patterns.statements:
         if found := list(statement.finditer(said)):
             if any(patterns.joined.match(said, one.end()) for one in found):

@@ -139,8 +139,7 @@ def tagged(text: str, closed: bool = False) -> str | None:
 
 
 def boxed(text: str) -> str | None:
-    """The content of the last box that is not empty, with the braces in it in pairs; of several with "," or "and"
-    between them, all."""
+    """The content of the last box that is not empty; of several with "," or "and" between them, all."""
     found, last = None, 0
     for content, start, end in boxes(text):
         more = found and content and content != found and _AND.fullmatch(text, last, start)

@@ -27,8 +27,7 @@ _UNIT = re.compile(r"(?<=[\d.)])\s?([a-zµ°€$£][a-zµ°²³/^2-3€$£]{0,14
 
 
 def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = None, comma: bool = False) -> float:
-    """1 for a right answer, otherwise 0. `options`: of a choice, the texts by their labels. `comma`: a comma stands
-    before decimals."""
+    """1 for a right answer, otherwise 0. `options`: texts by labels. `comma`: a comma stands before decimals."""
     match kind:
         case "exact" | "text":
             return float(any(_same_text(kind, one, right) for one in _texts(said)))
@@ -58,8 +57,7 @@ def read(kind: str, said: str, right: str, options: Mapping[str, str] | None = N
 
 
 def kind_of(right: str, comma: bool = False) -> str:
-    """The kind of scoring that fits a right answer: number, also with a unit behind it; choice for a single capital
-    letter; otherwise text."""
+    """The kind of scoring of a right answer: number, also with a unit; choice for a single capital; otherwise text."""
     if right.isascii() and right.isdigit():
         return "number"
     if re.fullmatch(r"\(?[A-Z]\)?", right):

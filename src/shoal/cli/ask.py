@@ -110,8 +110,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> tuple[Config, dict[str, str], Path | None]:
-    """The settings, what is loaded of each model by its label, and the file that the settings are from. Raises
-    `UserError`."""
+    """The settings, what is loaded of each model by its label, and the file of the settings. Raises `UserError`."""
     run = Path(args.model)
     own = run / CONFIG
     file: Path | None = args.config or (own if own.is_file() else None)
@@ -161,8 +160,7 @@ def began_with(config: Config, node: str = "") -> dict[str, str]:
 
 
 def form_of(config: Config) -> Question:
-    """A question of the first task: what is asked has its system prompt and examples. Raises `UserError` for an
-    environment."""
+    """A question of the first task, with its system prompt and examples. Raises `UserError` for an environment."""
     from shoal.tasks import Tasks  # takes a second
     from shoal.tasks.suites import specs_of
 

@@ -24,8 +24,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def print_result(console: Console, outcome: Outcome, config: Config, command: str, quiet: bool) -> None:
-    """What the run gave (a mean over its nodes), where it is, and what to do next. Warnings come first: the end of a
-    success is no warning."""
+    """What the run gave (a mean over its nodes), where it is, and what to do next. Warnings come first."""
     folder, rows = outcome.folder, read_metrics(outcome.folder)
     model = best_model(folder, rows)
     node = model.name if model else best_node(rows)

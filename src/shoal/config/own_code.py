@@ -63,8 +63,7 @@ def reward_function(name: str) -> Callable[..., Any]:
 
 
 def name_of_function(function: Callable[..., Any]) -> str:
-    """`module:attribute` of a function, by which other processes find it. Raises `UserError` for one that has no such
-    name."""
+    """`module:attribute` of a function, for other processes. Raises `UserError` for one without such a name."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if module == "__main__":
         module = getattr(sys.modules["__main__"], "__file__", None)
@@ -76,8 +75,7 @@ def name_of_function(function: Callable[..., Any]) -> str:
 
 
 def refuse_import() -> None:
-    """Raises `UserError` where a process imports the user's file for a function in it, so that the file does not run
-    there a second time."""
+    """Raises `UserError` where a process imports the user's file for a function in it: the file must not run again."""
     if _importing:
         raise UserError(
             "this file is imported for the function in it: put what it does under if __name__ == '__main__'"
@@ -161,8 +159,7 @@ def offered(group: str) -> Mapping[str, EntryPoint]:
 
 
 def call_offered(group: str, name: str, *arguments: Any, **named: Any) -> Any:
-    """Calls what a package offers by this name. Raises `UserError` if it needs a package that is not installed, and
-    whatever it raises itself."""
+    """Calls what a package offers. Raises `UserError` if a package that it needs is missing, and whatever it raises."""
     entry = offered(group)[name]
     try:
         return entry.load()(*arguments, **named)

@@ -49,8 +49,7 @@ class Config(Section):
     rounds: int = Field(100, ge=1)
     """Rounds until the run ends. 1000000 means until it is stopped: the default of `shoal join`."""
     checkpoint_every: int = Field(10, ge=0)
-    """Rounds between checkpoints. A run that is killed loses at most these. 0: no checkpoints, so that nothing can be
-    resumed."""
+    """Rounds between checkpoints. A run that is killed loses at most these. 0: none, so that nothing can be resumed."""
     threads: int = Field(0, ge=0, le=1024)
     """Processor threads. 0: one for each core that is free when the run starts. A resumed run keeps their number: the
     last digits may depend on it."""

@@ -35,8 +35,7 @@ class TaskSpec(Section):
     """Worked examples before the question: other questions of the task with their right answers. They are the same for
     all nodes and never held out."""
     score_timeout: float = Field(SCORE_TIMEOUT, gt=0, allow_inf_nan=False)
-    """Seconds of processor time that scoring one completion may take, before it counts as 0. Of several tasks the
-    longest holds."""
+    """Seconds of processor time to score one completion, before it counts as 0. Of several tasks the longest holds."""
     system_prompt: str = ""
     """What is said before the question. It is this node's own: others may say something else, or nothing."""
     _check_answer = field_validator("answer")(check_form)

@@ -32,8 +32,7 @@ def checkpoint_above(model: Any, placement: Placement, token_budget: int, packs:
 
 
 def counted_bytes(model: Any, placement: Placement, length: int, packs: bool = True) -> int:
-    """What a forward pass over one row of `length` tokens keeps, half of them the prompt. A storage counts once;
-    weights do not count."""
+    """What a pass over one row of `length` tokens, half of them the prompt, keeps beside the weights."""
     seen = {tensor.untyped_storage().data_ptr() for tensor in [*model.parameters(), *model.buffers()]}
     kept = 0
 

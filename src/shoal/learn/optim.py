@@ -27,8 +27,7 @@ def make_optimizer(parameters: Iterable[torch.nn.Parameter], optim: str, learnin
 
 
 def sum_gradients(parameters: Sequence[torch.nn.Parameter], ranks: Ranks, device: torch.device) -> None:
-    """Adds up gradients over ranks, some of which may have had nothing to compute. A parameter without a gradient on
-    every rank keeps none."""
+    """Adds up gradients over ranks, some of which may have none. A parameter without any keeps none."""
     if ranks.size == 1 or not parameters:
         return
     found = torch.tensor([float(p.grad is not None) for p in parameters], device=device)

@@ -77,8 +77,7 @@ def merged_with_adapters(model: Any, folder: Path, base: str) -> Any:
 
 
 def _untie(model: Any, settings: Any) -> None:
-    """Gives the output layer a matrix of its own if adapters belong to it or to the embeddings: one matrix for both
-    cannot hold adapters of one."""
+    """Gives the output layer a matrix of its own if it shares one with the embeddings, and either has adapters."""
     targets = settings.target_modules or ()
     named = [targets] if isinstance(targets, str) else targets
     ends = (model.get_input_embeddings(), model.get_output_embeddings())

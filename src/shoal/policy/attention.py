@@ -52,8 +52,7 @@ def reader(model: Any) -> Any:
 
 @contextmanager
 def attention(model: Any) -> Iterator[None]:
-    """Replaces the model's own attention to text. Where layers are checkpointed, the backward pass has to be within,
-    too."""
+    """Replaces the model's own attention to text. Where layers are checkpointed, the backward pass is within, too."""
     text = reader(model)
     before = text.config._attn_implementation
     text.set_attn_implementation(NAME)

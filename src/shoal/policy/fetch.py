@@ -50,8 +50,7 @@ def fetch_models(config: Config) -> None:
 
 
 def resolve(name: str) -> str:
-    """The file of a model with a short name, fetched if it is not in the cache. Any other name as it is. Raises
-    `UserError`."""
+    """The file of a model with a short name, fetched if needed; any other name as it is. Raises `UserError`."""
     model = named(name)
     return str(fetch(model)) if model else name
 

@@ -216,8 +216,7 @@ class LanguagePolicy:
             self.lm.save(folder)
 
     def _turn_ids(self, completion: Completion) -> list[list[int]]:
-        """The tokens of each turn. None if a turn is too long, or has a stop token inside: a base model answers in one
-        line, and cannot learn two."""
+        """The tokens of each turn. None if one is too long, or has a stop token inside, which cannot be learned."""
         if completion.token_ids is not None:
             return by_turn(completion.token_ids, self.lm.stop_ids)
         texts = completion.turns if completion.observations else (completion.text,)

@@ -273,8 +273,7 @@ def check_vocabulary(name: str, model: Any, tokenizer: Any) -> None:
 
 
 def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
-    """A model and a tokenizer that are loaded already, with what decoding needs. Raises `UserError` if no token ends an
-    answer."""
+    """A loaded model and tokenizer, with what decoding needs. Raises `UserError` if no token ends an answer."""
     if model.config.model_type == "rwkv":
         model.config.rescale_every = 0  # outside training it would scale its weights where they are, and save them so
     stop_ids = _stop_ids(model, tokenizer)
@@ -294,8 +293,7 @@ def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
 
 
 def load_base(folder: Path, device: torch.device) -> LanguageModel:
-    """The model that the adapters in `folder` belong to, which may itself be one with adapters. Raises `UserError` if
-    it is gone."""
+    """The model below the adapters in `folder`, perhaps with adapters itself. Raises `UserError` if it is gone."""
     name, below, seen = base_name(folder), folder, set[Path]()
     while is_adapters(below):
         if below.resolve() in seen:

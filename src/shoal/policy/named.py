@@ -99,8 +99,7 @@ def check_spelling(name: str) -> None:
 
 
 def check_exists(name: str) -> None:
-    """Raises `UserError` if `name` is no short name, endpoint, folder or file here, and is not kept of the Hub or
-    shown there."""
+    """Raises `UserError` if `name` is no short name, endpoint, folder or file, and is neither kept nor on the Hub."""
     check_spelling(name)
     path = Path(name).expanduser()
     if not name or name in (*EMBEDDED, *NAMED) or is_endpoint(name) or path.exists():

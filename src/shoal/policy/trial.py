@@ -40,8 +40,7 @@ def telling_length(model: Any) -> int:
 
 
 def edge_tokens(lm: Any) -> list[int]:
-    """Of a `LanguageModel`: the first and the last token that its tokenizer was given beside its own, and the highest
-    one that it reads and says."""
+    """Of a `LanguageModel`: its first and its last added token, and the highest one that it reads and says."""
     highest = vocabulary(lm.model) - 1
     added = sorted({id for id in lm.tokenizer.get_added_vocab().values() if id < highest})
     return [*added[:1], *added[1:][-1:], highest]

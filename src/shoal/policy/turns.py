@@ -11,8 +11,7 @@ from shoal.rollout import Question
 from shoal.sandbox.replay import Replayer
 
 KNOWN: Final = 1024
-"""Observations whose tokens are remembered: they are read while a conversation is held and when it is learned from, and
-many are alike."""
+"""Observations whose tokens are remembered: they are read twice, and many are alike."""
 OBSERVED: Final = 256
 """Tokens for which there is room after each turn. A conversation of longer observations may be cut short."""
 
@@ -67,8 +66,7 @@ class Observer:
         self._questions, self._replayer, self._read, self._between = questions, replayer, read, between
 
     def answer(self, ended: Sequence[tuple[int, int, Sequence[int]]]) -> list[list[int]]:
-        """See `Dialogue.answer`. A conversation of which the environment fails is over, too: it is refused when it is
-        scored."""
+        """See `Dialogue.answer`. A conversation whose environment fails is over: it is refused when it is scored."""
         questions = [self._questions[number] for number, _, _ in ended]
         turns = [self._read(ids) for _, _, ids in ended]
         asked = [place for place, question in enumerate(questions) if question.turns > 1]

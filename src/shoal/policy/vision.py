@@ -108,8 +108,7 @@ class Vision:
         return reader(model)(inputs_embeds=embeddings_RSC, position_ids=places, use_cache=False, attending=attending)
 
     def own_inputs(self, ids: torch.Tensor, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
-        """What the model's own forward pass takes, of a prompt (1, S) in which `image_id` stands for each token of the
-        pictures."""
+        """What the model's own forward pass takes, of a prompt (1, S) with `image_id` for each token of pictures."""
         if not pictures:
             return {"input_ids": ids}
         found = {"input_ids": ids, **self._processed(pictures, ids.device)}

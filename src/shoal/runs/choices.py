@@ -33,8 +33,7 @@ ROOM: Final = 16
 
 
 def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
-    """`config` with its choices made, and a line on each. What the user gave stays. Raises `UserError` for tasks that
-    cannot be made."""
+    """`config` with its choices made, and a line on each. What the user gave stays. Raises `UserError`."""
     chosen = config.model_copy(deep=True)
     lines: dict[str, str] = {}
     if GUPPY in config.policy.model and has_data(config):

@@ -27,8 +27,7 @@ class Judges(Protocol):
 
 
 def make_judges(config: Config, identity: Identity) -> Judges | None:
-    """The judges of a node with these settings; None if it has none. Raises `UserError` if no package speaks with
-    judges."""
+    """The judges of a node; None if it has none. Raises `UserError` if no package speaks with judges."""
     addresses = config.evaluation.judges
     if not addresses:
         return None

@@ -108,8 +108,7 @@ def lasting_bytes(config: Config) -> float:
 
 @cache
 def parameters(model: str) -> float:
-    """The number of parameters, by the model's configuration, or by the size of a GGUF file with 4 bits for each.
-    Infinite if unknown."""
+    """The number of parameters, by the configuration, or by a GGUF file's size at 4 bits. Infinite if unknown."""
     huggingface_hub.logging.set_verbosity_error()  # it would report each retry
     try:
         source, options = source_of(model)

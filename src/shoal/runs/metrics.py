@@ -16,8 +16,7 @@ from shoal.rollout import FinishReason, QuestionId, Scored
 from shoal.runs.tables import answer_columns
 
 DIGITS = 4
-"""Of figures made of sampled log-probabilities. These repeat to about eight digits in another process, and the same
-run is to give the same line."""
+"""Of figures made of sampled log-probabilities, which repeat to about eight digits: a run gives the same line."""
 
 
 def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:

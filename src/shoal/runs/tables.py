@@ -35,8 +35,7 @@ PART_BYTES = 16 << 20
 FOOTER, GROUPS, ROWS = 1 << 20, 1000, 10_000_000
 """Bounds of a part of a stranger's run: bytes of its footer, row groups, rows."""
 READ, MOST, BATCH = 64 << 20, 1_000_000, 1 << 16
-"""What is read of such a part outside the window: bytes of the columns and rows at most, and rows at a time. Memory is
-a multiple."""
+"""Of such a part outside the window: bytes of columns and rows at most, and rows at a time. Memory is a multiple."""
 
 
 def _columns(text: str) -> pa.Schema:

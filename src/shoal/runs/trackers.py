@@ -61,8 +61,7 @@ class Needs(Protocol):
 
 
 def makers_of(config: Config) -> dict[str, MakeTracker]:
-    """What makes the trackers of a run, by their names. Raises `UserError` for one that there is not, or whose package
-    is not installed."""
+    """What makes a run's trackers, by name. Raises `UserError` for an unknown one, or one that is not installed."""
     makers: dict[str, MakeTracker] = {}
     for name in config.report_to:
         makers[name] = make = find(name, "tracker", {}, "shoal.trackers")

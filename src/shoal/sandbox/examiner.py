@@ -33,8 +33,7 @@ class Examiner(AbstractContextManager["Examiner"]):
     def __init__(self, config: TasksConfig) -> None:
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
         self._slow_anyway: dict[tuple[str, str, int], bool] = {}
-        """Whether a task's scorer is slow for so many plain texts, too, by the task's name and the hash of its
-        parameters."""
+        """Whether a task's scorer is slow for so many plain texts, too, by the task and its parameters' hash."""
 
     def start(self) -> None:
         """Start the process, which takes a second or two, before a candidate waits for it. Raises `UserError` if it

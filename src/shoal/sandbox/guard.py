@@ -43,8 +43,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def armed() -> Iterator[None]:
-    """While scoring, the audit hook refuses. Raises `Refused` at the end even if the scorer swallowed a refusal, or
-    raised something else for it."""
+    """While scoring, the audit hook refuses. Raises `Refused` at the end even if the scorer swallowed a refusal."""
     global _armed
     _refused.clear()
     _armed = True

@@ -34,8 +34,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A stranger's claim: these texts, or conversations, answer the question that its key, its round and this slot
-    give."""
+    """A stranger's claim: these texts or conversations answer the question of its key, its round and this slot."""
 
     question: QuestionId
     question_hash: str
@@ -64,8 +63,7 @@ class Result(msgspec.Struct, frozen=True, tag=True):
     """None: nobody can say whether it is right, and `failure` says why."""
     failure: str = ""
     detail: str = ""
-    """The error's type and message, in one line. Empty for an error of reasoning-gym's scorers: many raise for an
-    answer that is simply not a number."""
+    """The error's type and message. Empty for reasoning-gym's scorers: many raise for what is not a number."""
     observations: tuple[str, ...] = ()
     """What an environment answered to each turn, up to the one that ended the conversation."""
     ended: bool = False

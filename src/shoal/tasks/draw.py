@@ -91,8 +91,7 @@ class Tasks:
         }
         """The tasks that say themselves what is held out."""
         self._alike: set[tuple[str, str, str]] = set()
-        """Environments whose first words would hold out nothing, or everything: too few differ. With other parameters
-        they may not."""
+        """Environments whose first words would hold out nothing, or everything: with these parameters few differ."""
         self._sources: dict[tuple[str, str, str], _Source] = {
             identity: _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
             for identity, task, spec in zip(identities, self.tasks, self.specs, strict=True)

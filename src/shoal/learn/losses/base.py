@@ -63,8 +63,7 @@ class Average(StrEnum):
                 return [1 / max(sum(lengths), 1)] * len(lengths)
 
     def gradient_size(self, advantages: Sequence[float], lengths: Sequence[int]) -> float:
-        """The size of a group's gradient: the sum of |advantage| over its tokens, or over its completions where each
-        of these counts the same."""
+        """The size of a group's gradient: the sum of |advantage| over tokens, or over completions, as they count."""
         counts = [length > 0 for length in lengths] if self is Average.completion else lengths
         return sum(abs(A) * count for A, count in zip(advantages, counts, strict=True))
 

@@ -47,5 +47,4 @@ class Weight(ABC):
 
     @abstractmethod
     def weights(self, tokens: PeerTokens) -> torch.Tensor:
-        """The weight of each token (T,), in [0, 1], by which its loss is multiplied. It gets no gradient, and what is
-        outside that range is cut."""
+        """The weight of each token (T,), by which its loss is multiplied: without gradient, and cut to [0, 1]."""

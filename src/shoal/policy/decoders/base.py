@@ -47,8 +47,7 @@ class Sampled:
     token_ids: list[int] = field(default_factory=list)
     """The policy's own, of all turns, with the stop token."""
     logps: list[float] = field(default_factory=list)
-    """Log-probability (nats) of each token under the distribution that it was drawn from: after temperature and
-    top_p."""
+    """Log-probability (nats) of each token in what it was drawn from: after temperature and top_p."""
     stopped: bool = False
 
 
@@ -79,8 +78,7 @@ class Request:
     stop_ids: frozenset[int]
     """Tokens that end a completion."""
     on_progress: OnProgress | None = None
-    """Takes the number of prompts whose completions have all ended, several times a second. What it raises ends the
-    decoding."""
+    """Takes the number of prompts whose completions have all ended, several times a second. What it raises ends it."""
     dialogue: Dialogue | None = None
     """Only for a decoder with `holds_conversations`."""
 

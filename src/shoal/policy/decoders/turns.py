@@ -36,8 +36,7 @@ class Conversations:
         sampling: Sampling,
         stop_ids: frozenset[int],
     ) -> tuple[list[int], list[bool]]:
-        """Takes a drawn token for each living row. Gives the tokens to read in their place, and which rows have
-        ended."""
+        """Takes a drawn token for each living row. Gives the tokens to read in their place, and which rows ended."""
         self._steps += 1
         tokens, ended, over = list(drawn), [False] * len(rows), []
         for place, (row, token, logp) in enumerate(zip(rows, drawn, logps, strict=True)):

@@ -205,8 +205,7 @@ def _text(path: Path, encoding: str, head: str, usual: str) -> File:
 
 
 def _separator(head: str, usual: str) -> tuple[str, bool]:
-    """What separates the columns, and whether spaces stand behind it: with it most lines have the same number of
-    fields, and the most."""
+    """What separates the columns, and whether spaces follow it: then most lines have the same number of fields."""
     best, chosen = (0, 0), (usual, False)
     for one in dict.fromkeys((usual, ",", ";", "\t", "|")):
         records = _head(head, one, False)
@@ -308,8 +307,7 @@ def _line(text: io.TextIOWrapper) -> str:
 
 
 def _workbook(path: Path, wanted: str) -> dict[str, File]:
-    """The sheets train and test, if there are such; otherwise the one that is wanted, the first one with usual names,
-    or the first one with rows."""
+    """The sheets train and test, if there are such; otherwise the wanted one, the first with usual names, or any."""
     found = {name: cells for name, cells in sheets_of(path, wanted).items() if len(cells) > 1}
     read = {name: partial(named_rows, path, partial(enumerate, cells, 1)) for name, cells in found.items()}
     if not wanted and "train" in map(str.casefold, found):

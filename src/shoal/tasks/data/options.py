@@ -49,8 +49,7 @@ def label_of(right: Any, options: Mapping[str, Any], first: int = 0, by_text: bo
 
 
 def single_columns(known: Mapping[str, str]) -> list[str]:
-    """The columns that hold an option each: A, B, C; option_a; opa; option1; choice1. `known`: columns by their names
-    in small letters without `_`."""
+    """The columns that hold an option each: A, B; option_a; opa; option1; choice1. `known`: by folded names."""
     for stem in ("", "option", "op", "choice", "answer", "ending", "sol"):
         for marks in ("abcdefghij", "0123456789", "123456789") if stem else ("abcdefghij",):
             there = list(takewhile(known.__contains__, (f"{stem}{mark}" for mark in marks)))

@@ -93,8 +93,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
 
 def row_of(raw: Any, form: Form, gold: str = "auto") -> Row:
-    """The row of what a file or a data set has. `gold`: where in its column a right answer stands. Raises
-    `Unusable`."""
+    """The row of what a file or a data set has. `gold`: where in its column the answer stands. Raises `Unusable`."""
     if isinstance(raw, Unusable):
         raise raw
     if not isinstance(raw, Mapping):
@@ -128,8 +127,7 @@ def encoded(row: Row) -> bytes:
 
 
 def identified(row: Row) -> bytes:
-    """What the content hash covers of a row: its turns and its right answers, in which 5.0 is 5. No two rows have the
-    same bytes otherwise."""
+    """What the content hash covers of a row: turns and right answers, in which 5.0 is 5. No two share it."""
     return _encoder.encode((row.turns, None if row.answer is None else [stable(one) for one in row.right]))
 
 
@@ -223,8 +221,7 @@ def _number(value: int | float | Decimal, column: str) -> str:
 
 
 def _shortest(value: float | Decimal) -> str:
-    """A number without what 32 bits or a sum left behind its last digit: 0.1 for 0.10000000149011612, 0.3 for
-    0.30000000000000004."""
+    """A number without what 32 bits or a sum left behind its last digit: 0.1 for 0.10000000149011612."""
     digits = str(value)
     if isinstance(value, float) and len(digits) > 16:
         single, short = f"{value:.6g}", f"{value:.12g}"

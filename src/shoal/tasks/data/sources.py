@@ -29,8 +29,7 @@ MOST_STATE: Final = 1 << 20
 
 
 def sides_of(spec: DataSpec) -> tuple[File | None, File | None]:
-    """What to train on and what to hold out; None for the latter if a hash decides. Raises `UserError`; it may read
-    from the Hub."""
+    """What to train on and what to hold out; None for the latter if a hash decides. Raises `UserError`."""
     splits = _splits(spec)
     train = None if spec.split == NONE else _chosen(splits, spec)
     if spec.held_out == HASH:
@@ -133,8 +132,7 @@ def _joined(paths: Sequence[Path]) -> File:
 
 
 def _of_datasets(spec: DataSpec) -> dict[str, File]:
-    """The splits of a folder or of a data set on the Hub, as Hugging Face's library reads them. It runs no code of
-    theirs."""
+    """The splits of a folder or of a data set on the Hub, as `datasets` reads them. It runs no code of theirs."""
     path = Path(spec.path)
     if path.is_dir():
         check_inside(path, _named_files(path))

@@ -63,8 +63,7 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where in that column the right answer stands: the forms of `TaskSpec.answer`, such as boxed or "#### (.+)". auto:
     behind ####, in a box or in tags where there are any, otherwise all of it."""
     decimal: Literal["auto", "point", "comma"] = "auto"
-    """What stands before decimals. auto: a comma where columns are separated by semicolons and right answers have one,
-    otherwise a point."""
+    """What stands before decimals. auto: a comma where semicolons separate columns and answers have one."""
     conflicts: Literal["leave_out", "both_right"] = "leave_out"
     """What becomes of rows with the same question and different right answers."""
     score: str = "auto"

@@ -81,8 +81,7 @@ class Info(msgspec.Struct, frozen=True):
     comma: bool
     """Whether a comma stands before decimals."""
     odd: list[str]
-    """Rows whose right answer is not of the kind that was asked for, or of another one than most: the first ones, for
-    people."""
+    """Rows whose right answer is not of the kind asked for, or of another one than most: the first ones."""
     odd_count: int
     duplicates: int
     """Rows that ask the same as an earlier row and have the same right answer."""

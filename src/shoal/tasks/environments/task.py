@@ -28,8 +28,7 @@ class EnvironmentTask:
     """Conversations with an environment."""
 
     def __init__(self, make: Callable[..., Environment], parameters: Mapping[str, Any]) -> None:
-        """`make`: the environment's class, or a function that makes one from `parameters`. Raises `ValueError` or
-        `TypeError` if it cannot be made."""
+        """`make`: an environment's class, or a function that makes one. Raises `ValueError` or `TypeError`."""
         self._make = make
         self._parameters = dict(parameters)
         one = make(**parameters)
