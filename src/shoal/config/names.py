@@ -85,7 +85,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def data_settings(value: object) -> dict[str, Any]:
-    """The task of a data set. `value`: path or name with NAME=VALUE behind commas, or parameters. Raises `UserError`."""
+    """The task of a data set. `value`: path or name, NAME=VALUE behind commas; or parameters. Raises `UserError`."""
     match value:
         case str() if value.startswith("verifiers:"):
             raise UserError(f"{value} is a taskset, which is code and has rewards of its own: give it as --task")

@@ -13,7 +13,7 @@ one, D size of a head, E size of a value.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import AttentionInterface
@@ -33,15 +33,6 @@ class Kind:
     """It reaches back so many tokens, itself among them. None: to the beginning."""
     softcap: float | None
     """Scores are squeezed into plus or minus this. None: they stay."""
-
-
-class Attending(Protocol):
-    """The attention of one pass."""
-
-    def attend(
-        self, layer: int, query_RHKSD: torch.Tensor, key_RHSD: torch.Tensor, value_RHSE: torch.Tensor, kind: Kind
-    ) -> torch.Tensor:
-        """(R, H, K, S, E) for the new tokens."""
 
 
 def reader(model: Any) -> Any:
@@ -69,13 +60,14 @@ def _as_transformers_calls(
     value: torch.Tensor,
     attention_mask: None,
     *,
-    attending: Attending,
+    attending: Any,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """As transformers calls it: query (R, heads, S, D), key (R, H, S, D), value (R, H, S, E); out (R, S, heads, E)."""
+    """As transformers calls it: query (R, heads, S, D), key (R, H, S, D), value (R, H, S, E); out (R, S, heads, E).
+    `attending`: has `attend` as `Reading` does, which gives (R, H, K, S, E) for the new tokens."""
     R, heads, S, D = query.shape
     H = key.shape[1]
     kind = Kind(D**-0.5 if scaling is None else scaling, sliding_window, softcap)

@@ -33,6 +33,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+import msgspec
+
 from shoal.config.manifest import damage, write_manifest
 from shoal.errors import UserError
 from shoal.runs.disk import (
@@ -48,7 +50,7 @@ from shoal.runs.disk import (
     write_atomically,
 )
 from shoal.runs.tables import TABLES, Table
-from shoal.untrusted import json_safe, open_regular, parse_json, printable, read_regular
+from shoal.untrusted import UNDECODABLE, json_safe, open_regular, parse_json, printable, read_regular
 
 Row = Mapping[str, Any]
 
@@ -330,13 +332,11 @@ def read_warnings(run: Path) -> list[str]:
     """The warnings in the folder `run`, which a stranger may have made. Raises `UserError`."""
     path = run / WARNINGS
     try:
-        found = parse_json(read_regular(path, MAX_WARNINGS_BYTES))
+        found = msgspec.json.decode(read_regular(path, MAX_WARNINGS_BYTES), type=list[str])
     except FileNotFoundError:
         return []
-    except (OSError, ValueError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise UserError(f"cannot read {path}: {error}") from error
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise UserError(f"{path} is not a list of warnings")
     return list(dict.fromkeys(found))[:MAX_WARNINGS]  # each once, so that one that comes again hides no other
 
 

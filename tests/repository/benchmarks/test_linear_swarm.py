@@ -19,7 +19,7 @@ from linear_swarm.world import CERTAIN, Groups, World
 
 from shoal.learn.advantages import advantages
 from shoal.learn.losses.base import Average, Tokens
-from shoal.learn.losses.dr_grpo import DrGRPO
+from shoal.learn.losses.clipped import DrGRPO
 from shoal.node import Node
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Message, Part, Question, QuestionId, Rollout, Scored

@@ -1,4 +1,4 @@
-"""The losses by name (`learner.loss_type`). Each has a file of its own; docs/extend/loss.md shows how to write one."""
+"""The losses by name (`learner.loss_type`); docs/extend/loss.md shows how to write one."""
 
 from typing import Final
 
@@ -6,9 +6,9 @@ from shoal.config.own_code import make_named
 from shoal.learn.losses.base import Loss
 
 LOSSES: Final = {
-    "grpo": "shoal.learn.losses.grpo:GRPO",
-    "dr_grpo": "shoal.learn.losses.dr_grpo:DrGRPO",
-    "dapo": "shoal.learn.losses.dapo:DAPO",
+    "grpo": "shoal.learn.losses.clipped:GRPO",
+    "dr_grpo": "shoal.learn.losses.clipped:DrGRPO",
+    "dapo": "shoal.learn.losses.clipped:DAPO",
     "cispo": "shoal.learn.losses.cispo:CISPO",
     "gspo": "shoal.learn.losses.gspo:GSPO",
 }
