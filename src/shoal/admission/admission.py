@@ -31,6 +31,7 @@ from shoal.rollout import MAX_TURNS, FinishReason, Rollout, Scored, hash_of
 from shoal.sandbox.examiner import Candidate, Examiner, Verdict
 from shoal.sandbox.replay import with_observations
 from shoal.wire.rollouts import Malformed, NewerVersion, Statement, check_signature, open_envelope
+from shoal.wire.signed import AHEAD, OLD
 
 FILE = "admission.msgpack"
 FAST, PATIENT = 0.05, 2.0  # seconds of processor time to examine one message, in the quick and in the patient thread
@@ -190,7 +191,8 @@ class Admission:
         _require(self._secret.address(statement.key.hex()) == id, Reason.key)
         _require(check_signature(envelope, statement, self._secret.context), Reason.signature)
         ahead = statement.time - now
-        self.clocks.note(statement.key, ahead, stored=True)
+        if ahead > -AHEAD or limits.max_seconds <= OLD:  # in a place it may have waited for days
+            self.clocks.note(statement.key, ahead, stored=True)
         _require(ahead >= -limits.max_seconds, Reason.age)
         _require(ahead <= FUTURE, Reason.future)
         with self._lock:

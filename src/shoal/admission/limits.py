@@ -6,8 +6,10 @@ from typing import Self
 
 from shoal.config.settings import Config
 from shoal.wire.rollouts import MAX_BYTES
+from shoal.wire.signed import OLD
 
 CHARACTERS_PER_TOKEN = 16
+KEPT = 7 * 86_400.0  # seconds that a rollout may be old in a place, whose nodes need not be there at the same time
 LONG_TURNS = 8  # turns of the greatest length that a conversation may add up to; most turns are far shorter
 
 
@@ -27,7 +29,7 @@ class AdmissionLimits:
     """Characters of one completion, or of one turn."""
     max_slots: int = 64
     """Questions that one key may answer in one of its rounds. At most 64: they are kept as bits of one number."""
-    max_seconds: float = 900.0
+    max_seconds: float = OLD
     """Age of a rollout in seconds, by the clock of its maker."""
     mute_seconds: float = 600.0
     """Seconds for which a key is muted that broke the rules too often. Each further time is twice as long."""
@@ -43,7 +45,8 @@ class AdmissionLimits:
         refused, so its own bound the bytes."""
         longest = CHARACTERS_PER_TOKEN * int(config.resolved().policy.max_completion_length)
         max_bytes = min(MAX_BYTES, max(cls.max_bytes, config.policy.num_generations * longest))
-        return cls(max_bytes, max_characters=longest)
+        max_seconds = KEPT if config.network.carrier == "place" else OLD
+        return cls(max_bytes, max_characters=longest, max_seconds=max_seconds)
 
 
 class Reason(StrEnum):

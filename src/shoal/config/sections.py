@@ -3,6 +3,8 @@
 The text below a setting is its meaning, which `--help` and the settings page show.
 """
 
+import os
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -50,13 +52,16 @@ class NetworkConfig(Section):
 
     name: str = "lagoon"
     """Name of the swarm: up to 64 letters, digits, dots, - and _."""
-    transport: str = "zenoh"
-    """How messages travel. zenoh: over the network, by relays or within a local one; folder: through a folder that all
-    nodes see, which `connect` names; memory: within this process; module:attribute: a transport of your own
-    (docs/extend/transport.md), which reads what it likes of the settings below."""
+    transport: str = "auto"
+    """How messages travel. zenoh: over the network, by relays or within a local one; place: through a folder or URL;
+    auto: by what `connect` names; module:attribute: a transport of your own (docs/extend/transport.md), which reads
+    what it likes of the settings below."""
     connect: list[str] = []
     """zenoh: relays or nodes to connect to, HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT; if neither `connect` nor
-    `listen` is set, the node finds others on its local network. folder: the folder."""
+    `listen` is set, the node finds others on its local network. place: a folder, a URL such as s3://BUCKET/FOLDER, or
+    a list of members and the place that this node writes to."""
+    keep_mb: int = Field(256, ge=1)
+    """place: megabytes of this node's files that stay there; older ones are removed, and those of 30 days."""
     listen: list[str] = []
     """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447); with zenoh not together with `connect`,
     and if empty, a free port."""
@@ -68,6 +73,12 @@ class NetworkConfig(Section):
     display_name: str = ""
     """What people see beside the name of this node's key, such as the name of its owner. It proves nothing: anybody may
     choose any name. Up to 32 letters of one script, digits, spaces, dots, -, _ and '."""
+
+    @property
+    def carrier(self) -> str:
+        """The transport, also where `auto` leaves it to what `connect` names: a place is a URL, or a file or folder."""
+        places = any(re.match(r"[a-z0-9+.-]{2,}://|[/.~]", word) or os.path.exists(word) for word in self.connect)
+        return self.transport if self.transport != "auto" else "place" if places else "zenoh"
 
     @field_validator("display_name")
     @classmethod

@@ -1,46 +1,11 @@
-"""Swarms within one process: `MemorySwarm` for nodes that trust each other, and the transport `memory` for those that
-sign and check as if they were strangers."""
+"""A swarm within one process, whose nodes trust each other. Those that do not share through the place `memory://`."""
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.config.sections import NetworkConfig
 from shoal.rollout import Rollout
-from shoal.transports.base import Channel, Presence, Transport, TransportContext
-
-_lock = threading.Lock()
-_swarms: defaultdict[str, dict[str, TransportContext]] = defaultdict(dict)
-"""The nodes of this process: by the name of their swarm, and by their address."""
-
-
-class MemoryTransport(Transport):
-    """Nodes of one process that find each other by the swarm's name. Who comes late misses what was sent before."""
-
-    def __init__(self, network: NetworkConfig, context: TransportContext) -> None:
-        super().__init__(network, context)
-        with _lock:
-            _swarms[context.prefix][context.address] = context
-
-    def publish(self, channel: Channel, data: bytes) -> None:
-        for other in self._others():
-            if channel == "rollouts" or other.hears_notices:
-                other.deliver(channel, self.context.address, data)
-
-    def presence(self) -> Presence:
-        others = self._others()
-        return Presence(len(others), tuple(sorted(other.address for other in others)))
-
-    def close(self) -> None:
-        with _lock:
-            _swarms[self.context.prefix].pop(self.context.address, None)
-
-    def _others(self) -> list[TransportContext]:
-        with _lock:
-            return [one for one in _swarms[self.context.prefix].values() if one.address != self.context.address]
 
 
 class MemorySwarm:

@@ -1,0 +1,133 @@
+"""The files of a place: what nodes of a swarm add to a shared folder or URL.
+
+    shoal/lagoon/open/20261128T11/20261128T110530123-KEY-HASH
+
+    data = pack([("rollouts", envelope), ...])
+    name = name_of(data, address, time.time())
+    messages = unpack(data)                          # raises `BadFile`
+
+`KEY` is the address of the node that wrote the file (64 hex digits: its key or, in a private swarm, a hash), `HASH` is
+that of the content, and the folder is the hour (UTC). A file is added whole, by its node alone, and never changes: no
+two writes meet, and whoever lists an hour's folder has all that is new. docs/reference/places.md describes the bytes.
+
+A file is a stranger's: it is bounded in size, and nothing in it is believed. A message is what its node sealed, byte by
+byte, so that its signature can be checked for ever.
+"""
+
+import hashlib
+import re
+import time
+from calendar import timegm
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from shoal.identity.secret import OVERHEAD
+from shoal.transports.base import Channel
+from shoal.wire.rollouts import MAX_BYTES
+
+MAGIC: Final = b"shoal place 1\n"
+MAX_FILE: Final = 4 << 20
+"""Bytes of a file. Writers begin a new one at a quarter of it."""
+MAX_MESSAGES: Final = 4096
+"""Of a file."""
+_CODES: Final[dict[int, Channel]] = {ord("r"): "rollouts", ord("n"): "notices"}
+_NAME: Final = re.compile(r"(\d{8}T\d{2})\d{7}-([0-9a-f]{64})-([0-9a-f]{32})", re.ASCII)
+_HOUR: Final = re.compile(r"\d{8}T\d{2}", re.ASCII)
+
+
+class BadFile(ValueError):  # noqa: N818 (it is what a stranger wrote, not a fault)
+    """The bytes are no file of a place, or not all of one yet. The message says why."""
+
+
+@dataclass(frozen=True, order=True)
+class FileName:
+    """The name of a file. Later ones sort after earlier ones, by the clocks of their writers."""
+
+    name: str
+
+    @property
+    def hour(self) -> str:
+        """The folder that it is in."""
+        return self.name[:11]
+
+    @property
+    def address(self) -> str:
+        """Of the node that says it wrote the file: the signatures within say whether it did."""
+        return self.name[19:83]
+
+    @property
+    def path(self) -> str:
+        """Below the folder of the swarm."""
+        return f"{self.hour}/{self.name}"
+
+    @property
+    def time(self) -> float:
+        """Seconds since 1970, by the writer's clock."""
+        return hour_time(self.hour) + 60 * int(self.name[11:13]) + int(self.name[13:18]) / 1000
+
+    def holds(self, data: bytes) -> bool:
+        """Whether `data` is all of the file."""
+        return _digest(data) == self.name[84:]
+
+
+def parse_name(hour: str, name: str) -> FileName | None:
+    """The name of a file in the folder `hour`; None for what no node wrote there: temporary and foreign files."""
+    found = _NAME.fullmatch(name)
+    return FileName(name) if found and found[1] == hour else None
+
+
+def name_of(data: bytes, address: str, now: float) -> FileName:
+    """The name under which the node `address` adds `data` at `now` (seconds since 1970)."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1000):03}"
+    return FileName(f"{stamp}-{address}-{_digest(data)}")
+
+
+def hour_time(hour: str) -> float:
+    """When the hour began that a folder is named after, in seconds since 1970; -1 for a name that is none."""
+    try:
+        return float(timegm(time.strptime(hour, "%Y%m%dT%H"))) if _HOUR.fullmatch(hour) else -1.0
+    except ValueError:
+        return -1.0
+
+
+def pack(messages: Iterable[tuple[Channel, bytes]]) -> bytes:
+    """The content of a file."""
+    return MAGIC + b"".join(frame(channel, data) for channel, data in messages)
+
+
+def frame(channel: Channel, data: bytes) -> bytes:
+    """A message as it stands in a file: a letter for the channel, four bytes for the length, the message."""
+    return channel[:1].encode() + len(data).to_bytes(4, "big") + data
+
+
+def unpack(data: bytes) -> list[tuple[Channel, bytes]]:
+    """The messages in a file, in their order. Raises `BadFile`."""
+    whole, end = [], len(MAGIC)
+    for channel, message in frames(data):
+        whole.append((channel, message))
+        end += 5 + len(message)
+        if len(whole) > MAX_MESSAGES:
+            raise BadFile(f"more than {MAX_MESSAGES} messages")
+    if end != len(data):
+        raise BadFile("its end is missing, or something else follows it")
+    return whole
+
+
+def frames(data: bytes) -> Iterator[tuple[Channel, bytes]]:
+    """The whole messages at the beginning of `data`. Raises `BadFile` for bytes that no node writes."""
+    if not data.startswith(MAGIC):
+        raise BadFile("it does not begin as a file of a place")
+    view, at = memoryview(data), len(MAGIC)
+    while at + 5 <= len(data):
+        code, size = data[at], int.from_bytes(view[at + 1 : at + 5], "big")
+        if code not in _CODES or size > MAX_BYTES + OVERHEAD:
+            raise BadFile("a message of an unknown kind or length")
+        if at + 5 + size > len(data):
+            return
+        yield _CODES[code], bytes(view[at + 5 : at + 5 + size])
+        at += 5 + size
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,90 @@
+"""What is new in a place, by listing what may have changed since the last look: the cost grows with new files.
+
+    listing = Listing(store, "shoal/lagoon/open", age=7 * 86400)
+    for name in listing.look(time.time()): ...     # the files of the last hours; later on, what has come since
+    for name in listing.older(): ...               # the files of the hour before those, and so on
+
+What was found is remembered within bounds: a flood of names can make this node look at some files twice.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from shoal.admission.bounded import Recent
+from shoal_extras.places.files import FileName, hour_time, parse_name
+from shoal_extras.places.store import Store
+
+HOUR: Final = 3600.0
+AHEAD: Final = 26 * HOUR
+"""Seconds that the clock of a writer may be ahead or behind. What is of the future is refused, and its clock named."""
+HOURS: Final = 128
+"""Folders of which is remembered what was found."""
+NAMES: Final = 100_000
+"""Of one folder, that are remembered."""
+
+
+class Listing:
+    """The files in the folder `prefix` of a store. `age`: seconds; older ones do not count."""
+
+    def __init__(self, store: Store, prefix: str, age: float) -> None:
+        self._store, self._prefix, self._age = store, prefix, age
+        self._found: Recent[str, set[int]] = Recent(HOURS, set)
+        """Hashes of the names that were found in each folder."""
+        self._stamps: dict[str, tuple[float, bool]] = {}
+        """The stamp of each folder when it was listed last, and whether it was listed twice with this one: a file may
+        have come at the same instant."""
+        self._older: list[str] | None = None
+        """Hours that were there at the first look and are not listed yet, the latest at the end."""
+        self._turn = 0
+        self.ahead = False
+        """Whether all files are of a later day than this machine has."""
+        self.foreign: dict[str, str] = {}
+        """Folders with files that no node writes, and the name of one."""
+
+    def look(self, now: float) -> Iterator[FileName]:
+        """What has come since the last look; at the first one, the files of the last hours. Raises `OSError`."""
+        self._store.check()
+        found = {hour: at for hour in self._store.names(self._prefix) if (at := hour_time(hour)) >= 0}
+        self.ahead = bool(found) and min(found.values()) > now + AHEAD
+        hours = sorted(hour for hour, at in found.items() if now - self._age - HOUR < at < now + AHEAD)
+        old = [hour for hour in hours if found[hour] < now - 2 * HOUR]
+        if self._older is None:
+            self._older = list(old)
+            self._stamps = {hour: (stamp, True) for hour in old if (stamp := self._stamp(hour)) is not None}
+        late = [hour for hour in old if found[hour] > now - AHEAD]
+        self._turn += 1
+        for hour in hours:
+            stamp = self._stamp(hour)
+            if stamp is None:  # a store that cannot say: the hours of late writers take turns
+                if hour not in old or hour == late[self._turn % len(late) - 1 if late else 0]:
+                    yield from self._new(hour)
+                continue
+            last, twice = self._stamps.get(hour, (None, False))
+            if stamp != last or not twice:
+                self._stamps[hour] = stamp, stamp == last
+                yield from self._new(hour)
+
+    @property
+    def done(self) -> bool:
+        """Whether no earlier hour is left."""
+        return self._older == []
+
+    def older(self) -> Iterator[FileName]:
+        """The files of the latest hour that was not listed yet. Raises `OSError`."""
+        if self._older:
+            yield from self._new(self._older.pop())
+
+    def _stamp(self, hour: str) -> float | None:
+        return self._store.stamp(f"{self._prefix}/{hour}")
+
+    def _new(self, hour: str) -> Iterator[FileName]:
+        found = self._found[hour]
+        self.foreign.pop(hour, None)
+        for name in self._store.names(f"{self._prefix}/{hour}"):
+            if (file := parse_name(hour, name)) is None:
+                if not name.startswith("."):
+                    self.foreign[hour] = name
+            elif (key := hash(name)) not in found:
+                if len(found) < NAMES:
+                    found.add(key)
+                yield file
