@@ -9,8 +9,8 @@ import msgspec
 from shoal.protocols import Grader, TaskSource
 from shoal.sandbox.pipes import Candidate, Verdict
 from shoal.sandbox.replay import Replayer
-from shoal.sandbox.worker import refused, validated
-from shoal.tasks.draw import InvalidRollout
+from shoal.sandbox.worker import refused
+from shoal.tasks.draw import InvalidRollout, validate
 
 
 class LocalExaminer:
@@ -26,7 +26,8 @@ class LocalExaminer:
 
     def _examined(self, candidate: Candidate) -> Verdict:
         try:
-            question = validated(self._tasks, candidate)
+            drawn = candidate.key, candidate.slot
+            question = validate(self._tasks, candidate.question, candidate.question_hash, len(candidate.texts), drawn)
         except InvalidRollout as invalid:
             return Verdict(invalid.reason)
         observations: tuple[tuple[str, ...], ...] = ()

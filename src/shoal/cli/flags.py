@@ -35,7 +35,7 @@ COMMON = {
     ),
     "learning": ("learner.learning_rate", "learner.loss_type", "learner.beta"),
     "the swarm": ("round.nodes", "round.local", "round.peers"),
-    "the network": ("network.name", "network.transport", "network.listen"),
+    "the network": ("network.name", "network.listen"),
     "held-out questions": ("evaluation.every", "evaluation.questions", "evaluation.samples"),
     "code of your own, as module:attribute": ("learner.factory", "selection.rule"),
 }

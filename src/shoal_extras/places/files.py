@@ -18,7 +18,7 @@ import hashlib
 import re
 import time
 from calendar import timegm
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,32 +101,22 @@ def frame(channel: Channel, data: bytes) -> bytes:
     return channel[:1].encode() + len(data).to_bytes(4, "big") + data
 
 
-def unpack(data: bytes) -> list[tuple[Channel, bytes]]:
-    """The messages in a file, in their order. Raises `BadFile`."""
-    whole, end = [], len(MAGIC)
-    for channel, message in frames(data):
-        whole.append((channel, message))
-        end += 5 + len(message)
-        if len(whole) > MAX_MESSAGES:
-            raise BadFile(f"more than {MAX_MESSAGES} messages")
-    if end != len(data):
-        raise BadFile("its end is missing, or something else follows it")
-    return whole
-
-
-def frames(data: bytes) -> Iterator[tuple[Channel, bytes]]:
-    """The whole messages at the beginning of `data`. Raises `BadFile` for bytes that no node writes."""
+def unpack(data: bytes, torn: bool = False) -> list[tuple[Channel, bytes]]:
+    """The messages in a file, in their order. `torn`: its end may be missing. Raises `BadFile`."""
     if not data.startswith(MAGIC):
         raise BadFile("it does not begin as a file of a place")
-    view, at = memoryview(data), len(MAGIC)
+    found, at = list[tuple[Channel, bytes]](), len(MAGIC)
     while at + 5 <= len(data):
-        code, size = data[at], int.from_bytes(view[at + 1 : at + 5], "big")
-        if code not in _CODES or size > MAX_BYTES + OVERHEAD:
-            raise BadFile("a message of an unknown kind or length")
+        code, size = data[at], int.from_bytes(data[at + 1 : at + 5], "big")
+        if code not in _CODES or size > MAX_BYTES + OVERHEAD or len(found) == MAX_MESSAGES:
+            raise BadFile("a message of an unknown kind or length, or too many")
         if at + 5 + size > len(data):
-            return
-        yield _CODES[code], bytes(view[at + 5 : at + 5 + size])
+            break
+        found.append((_CODES[code], data[at + 5 : at + 5 + size]))
         at += 5 + size
+    if at != len(data) and not torn:
+        raise BadFile("its end is missing")
+    return found
 
 
 def _digest(data: bytes) -> str:

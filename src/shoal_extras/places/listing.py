@@ -43,7 +43,6 @@ class Listing:
 
     def look(self, now: float) -> Iterator[FileName]:
         """What has come since the last look; at the first one, the files of the last hours. Raises `OSError`."""
-        self._store.check()
         found = {hour: at for hour in self._store.names(self._prefix) if (at := hour_time(hour)) >= 0}
         self.ahead = bool(found) and min(found.values()) > now + AHEAD
         hours = sorted(hour for hour, at in found.items() if now - self._age - HOUR < at < now + AHEAD)

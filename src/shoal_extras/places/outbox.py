@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.transports.base import Channel
-from shoal_extras.places.files import MAGIC, MAX_FILE, BadFile, FileName, frame, frames, name_of, parse_name
+from shoal_extras.places.files import MAGIC, MAX_FILE, BadFile, FileName, frame, name_of, pack, parse_name, unpack
 
 FULL: Final = MAX_FILE // 4
 """Bytes after which a file is sealed."""
@@ -117,9 +117,8 @@ class Outbox:
 
     def _mend(self) -> None:
         """Cuts off what a killed process did not write to its end."""
-        data, end = self._open.read_bytes(), len(MAGIC)
         try:
-            end += sum(5 + len(message) for _, message in frames(data))
+            whole = pack(unpack(self._open.read_bytes(), torn=True))
         except BadFile:
-            end = 0
-        os.truncate(self._open, end)
+            whole = b""
+        os.truncate(self._open, len(whole))

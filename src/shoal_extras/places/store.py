@@ -40,9 +40,6 @@ class Store(Protocol):
     pause: float
     """Seconds between two writes, at least."""
 
-    def check(self) -> None:
-        """Raises `OSError` unless it is there."""
-
     def names(self, folder: str) -> Iterator[str]:
         """What is in a folder, in any order; nothing if there is no such folder."""
 
@@ -73,12 +70,9 @@ class FolderStore:
         if not self._root.is_dir():
             raise UserError(f"there is no folder {folder}: make it first, or name another place")
 
-    def check(self) -> None:
+    def names(self, folder: str) -> Iterator[str]:
         if not self._root.is_dir():
             raise OSError(errno.ENOENT, "the folder is not there")
-
-    def names(self, folder: str) -> Iterator[str]:
-        self.check()
         with contextlib.suppress(FileNotFoundError), self._opened(folder) as handle, os.scandir(handle) as entries:
             yield from (entry.name for entry in itertools.islice(entries, LISTED))
 

@@ -46,9 +46,8 @@ class PlaceTransport(Transport):
         self._hint = ""
         self._own = self._find_places(network.connect)
         self._keep = network.keep_mb * 1_000_000
-        where = f"{self._own.name} {context.prefix} {context.address}"
-        folder = hashlib.blake2b(where.encode(), digest_size=8).hexdigest()
-        self._folder = identity_path().parent / "outbox" / folder
+        where = f"{self._own.name} {context.prefix} {context.address}".encode()
+        self._folder = identity_path().parent / "outbox" / hashlib.blake2b(where, digest_size=8).hexdigest()
         self._outbox: Outbox | None = None
         self._unsaved: deque[tuple[Channel, bytes]] = deque(maxlen=UNSAVED)
         self._lock = threading.Lock()  # of these two
@@ -180,11 +179,8 @@ class PlaceTransport(Transport):
         except OSError as error:
             raise UserError(f"the list of members cannot be read: {reason(error)}") from error
         if len(words) == 1 and not own:
-            raise UserError(
-                f"{words[0]} does not have this node: name its own place, too: "
-                f"shoal join {words[0]} hf://datasets/YOU/NAME"
-            )
-        if own != words[-1] and len(words) > 1:
+            raise UserError(f"{words[0]} does not have this node: name its own place, too, as hf://datasets/YOU/NAME")
+        if len(words) > 1 and own != words[-1]:
             own = words[-1]
             self._hint = f"others do not read this node yet: add this line to {words[0]}: {self._members.line(own)}"
         return open_store(own)

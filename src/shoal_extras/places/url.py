@@ -47,9 +47,6 @@ class UrlStore:
         self.every, self.pause = TIMES.get(scheme, USUAL)
         self._root = self._root.rstrip("/")
 
-    def check(self) -> None:
-        """It is there if it can be listed."""
-
     def names(self, folder: str) -> Iterator[str]:
         path = f"{self._root}/{folder}"
         try:

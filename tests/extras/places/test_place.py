@@ -189,16 +189,16 @@ def test_own_files_are_removed_when_they_are_too_many_and_others_are_not(
     hour = theirs.parent
 
     def own() -> list[Path]:
-        return sorted(path for folder in hour.parent.iterdir() for path in folder.glob(f"*-{ada.identity.id}-*"))
+        return sorted(path for folder in hour.parent.iterdir() for path in folder.glob(f"2*-{ada.identity.id}-*"))
 
     for number in range(3):
         ada.share([ada.rollout()])
-        until(lambda: len(own()) == number + 1)
+        until(lambda number=number: len(own()) == number + 1)
     files = own()
     ada.transport._keep = sum(path.stat().st_size for path in files[1:])
     ada.transport._pruned = -1e9
     until(lambda: not files[0].exists())
-    assert all(path.exists() for path in (*files[1:], theirs))
+    assert [path for path in (*files[1:], theirs) if not path.exists()] == [], (ada.transport._keep, files)
 
 
 def test_a_list_of_members(tmp_path: Path, make: Make) -> None:
