@@ -18,7 +18,7 @@ HELP = """Trains one node in a swarm of many machines. It answers questions, sha
   shoal join --swarm lagoon                            finds nodes on the local network
   shoal join relay.example.org:7447 --swarm lagoon     reaches them through a relay (`shoal relay`)
   shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
-  shoal join /mnt/shared --transport folder            through a folder that all nodes see
+  shoal join /mnt/shared                               through a folder, or s3://, hf://, ssh:// (docs/guides/place.md)
   shoal join SHOAL:INVITATION                          the line that `shoal host` prints: relay, tasks, judge, secret
   shoal join --show SHOAL:INVITATION                   everything that it says; joins nothing
   shoal join --resume runs/one                         goes on where a node ended or was killed, with its model
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "endpoints",
         nargs="*",
         metavar="ENDPOINT",
-        help="whom to reach: HOST:PORT, tls/HOST:PORT; or a folder, or an invitation",
+        help="whom to reach: HOST:PORT, tls/HOST:PORT; or a folder, a URL or an invitation",
     )
     add_run_arguments(parser)
     parser.add_argument("--show", action="store_true", help="only show what an invitation says")
