@@ -49,8 +49,6 @@ EVERY: Final = 0.5  # seconds between two looks at what came in
 HEARD: Final = 64  # others' rollouts of a task that count as their success
 NEEDED: Final = "needed"
 """In place of a task: rather one that nodes seldom solve, since there a right answer differs most from theirs."""
-SOLVED: Final = 0.9
-"""Share of right answers from which a task is trivial to the nodes: others are asked, if there are any."""
 CHOICE: Final = 4
 """Questions of a task that are drawn for one that is recommended: the longest of them, so rarely a trivial one."""
 
@@ -131,9 +129,8 @@ class Contributor:
         self._stack.close()
 
     def _needed(self) -> str:
-        """A task that nodes seldom solve, rather than one that they often do; none that is trivial to them."""
-        shares = [0.5 if share is None else share for share in self.success().values()]
-        need = [1 - share if share < SOLVED or min(shares) >= SOLVED else 0 for share in shares]
+        """A task that nodes seldom solve, rather than one that they often do; none that they always solve."""
+        need = [1 - (0.5 if share is None else share) for share in self.success().values()]
         weights = [weight * needed for weight, needed in zip(self.tasks.weights, need, strict=True)]
         return self._random.choices(self.tasks.labels, weights if sum(weights) else self.tasks.weights)[0]
 

@@ -8,7 +8,9 @@ from shoal.cli.flags import add_settings, given_settings
 from shoal.cli.swarms import is_invitation, swarm_settings
 from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError
+from shoal.untrusted import printable
 from shoal_web.serving import server
+from shoal_web.watch.archive import ArchiveSource, is_archive
 from shoal_web.watch.server import make_app
 from shoal_web.watch.source import Source
 from shoal_web.watch.sources import Sources, checked_folders
@@ -20,6 +22,7 @@ what a judge has measured, and what the nodes of a live swarm report of themselv
   shoal watch                        the newest run in runs/
   shoal watch runs/one runs/two      two runs side by side
   shoal watch lab/paper              all runs of a study
+  shoal watch lagoon.archive         an archive: who contributed what, and every rollout with its proof
   shoal watch --judge judge          a judge's data folder, also while it serves
   shoal watch --swarm lagoon relay.example.org:7447    a live swarm
   shoal watch --swarm SHOAL:INVITATION                 the same, by the line that `shoal host` prints
@@ -37,7 +40,9 @@ SETTINGS = ["network.secret_file", "network.tls"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal watch`."""
-    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="of runs or studies (default: newest run)")
+    parser.add_argument(
+        "folders", nargs="*", type=Path, metavar="DIR", help="run, study, archive (default: newest run)"
+    )
     parser.add_argument("--judge", action="append", type=Path, default=[], metavar="DIR", help="a judge's data folder")
     parser.add_argument(
         "--swarm",
@@ -64,7 +69,9 @@ def command(args: argparse.Namespace) -> int:
 def _sources(args: argparse.Namespace) -> Sources:
     """What the flags name; the newest run if they name nothing."""
     given = [_judge(folder) for folder in args.judge]
-    folders = checked_folders(args.folders) if args.folders or not (given or args.swarm) else []
+    given += [ArchiveSource(folder, printable(folder.resolve().name)) for folder in args.folders if is_archive(folder)]
+    rest = [folder for folder in args.folders if not is_archive(folder)]
+    folders = checked_folders(rest) if rest or not (given or args.swarm) else []
     if words := args.swarm:  # last: it has a thread
         invited = any(is_invitation(word) for word in words)
         network = swarm_settings(words, {})["network"] if invited else {"name": words[0], "connect": words[1:]}

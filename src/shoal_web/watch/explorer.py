@@ -11,17 +11,13 @@ from typing import Any
 from shoal.runs.tables import LEARNED, ROLLOUTS, turns_of
 from shoal_web.watch.pictures import drawing_in, shown_again, with_drawings
 from shoal_web.watch.source import NAME, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery
-from shoal_web.watch.tables import HELD, Row, Tables, parquet
+from shoal_web.watch.tables import HELD, Row, Tables
 
 CONDITIONS = {
     "node": "r.node = $node",
     "task": "r.task = $task",
     "least": "reward >= $least",
     "most": "reward <= $most",
-    "first": "r.round >= $first",
-    "last": "r.round <= $last",
-    "live": "live = $live",
-    "finish": "finish_reason = $finish",
 }
 LEARNED_FROM = 'l.maker = r.node AND l.made = r.round AND l.task = r.task AND l.seed = r.seed AND l."index" = r."index"'
 NEWEST = 4  # parts that often have a page's worth
@@ -52,7 +48,7 @@ class Explorer:
         where = " AND ".join(conditions) or "true"
         for some in (left[:NEWEST], left):
             if some and len(found) <= query.limit:
-                files = parquet(ROLLOUTS, (parts[part] for part in some))
+                files = self._tables.some(ROLLOUTS, {part: parts[part] for part in some})
                 found = self._tables.rows(
                     f"SELECT part, min(row) AS row, max(row) AS top, {_names(KEY)} "
                     f"FROM {files} r WHERE {where} "
@@ -67,7 +63,7 @@ class Explorer:
         """These rollouts as a page shows them, in their order."""
         if not found:
             return []
-        files = parquet(ROLLOUTS, (parts[part] for part in dict.fromkeys(row["part"] for row in found)))
+        files = self._tables.some(ROLLOUTS, {row["part"]: parts[row["part"]] for row in found})
         low, high = min(row["row"] for row in found) - TOGETHER, max(row["top"] for row in found) + TOGETHER
         same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM f."{name}"' for name in ("part", *KEY))
         near = f"r.row BETWEEN f.row - {TOGETHER} AND f.top + {TOGETHER}"
@@ -120,7 +116,7 @@ class Explorer:
         parts = self._tables.parts(ROLLOUTS)
         if part not in parts:
             raise MissingError("there is no such completion")
-        return parquet(ROLLOUTS, [parts[part]])
+        return self._tables.some(ROLLOUTS, {part: parts[part]})
 
 
 def _told(found: Row, rows: list[Row]) -> Data:

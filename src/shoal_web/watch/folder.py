@@ -1,7 +1,6 @@
 """The folder of a run as a source: its settings, metrics, tables, and the state of a joined node's swarm."""
 
 import hashlib
-import json
 import os
 import time
 from functools import lru_cache
@@ -16,11 +15,10 @@ from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.learned import Lessons
 from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, standing, swarm_state
-from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source, changed
+from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, Parameters, Source, changed
 from shoal_web.watch.tables import Row, Tables
 
 MOST_CONFIG: Final = 1 << 18  # bytes that are read of the settings
-MOST_SETTINGS: Final = 500  # that are shown
 MOST_STATUS = 1 << 22  # bytes that are read of the status of a node
 
 
@@ -104,8 +102,8 @@ class FolderSource(Source):
         return self._metrics.curve(query)
 
     def settings(self, query: Parameters) -> Data:
-        """All settings by their names."""
-        return {"settings": listed(read_settings(self.path))}
+        """The text of the settings' file."""
+        return {"settings": read_text(self.path)}
 
     def close(self) -> None:
         """Forgets what was read; it is read again when a page asks."""
@@ -119,8 +117,7 @@ class FolderSource(Source):
             self.look()
 
     def _rounds(self) -> int | None:
-        rounds = read_settings(self.path).get("rounds")
-        return rounds if isinstance(rounds, int) else None
+        return rounds_in(read_text(self.path))
 
     def _swarm(self) -> tuple[Data | None, str]:
         """The state of the swarm of a joined node, and why it cannot be read."""
@@ -142,35 +139,20 @@ class FolderSource(Source):
         return self._tables.rows(f"SELECT {figures} FROM {self._tables.all(ROLLOUTS)} GROUP BY ALL LIMIT 5000")
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings in `config.toml`, whatever they are; empty if there are none to read."""
+def read_text(folder: Path) -> str:
+    """What `config.toml` says, whatever that is; nothing if there is none to read."""
     try:
         with open_regular(folder / CONFIG, follow_links=False) as file:
-            return _parsed(file.read(MOST_CONFIG))
+            return file.read(MOST_CONFIG).decode(errors="replace")
     except OSError:
-        return {}
+        return ""
 
 
 @lru_cache(16)
-def _parsed(data: bytes) -> dict[str, Any]:
-    """A page asks again and again, and a file within bounds may take a second."""
+def rounds_in(text: str) -> int | None:
+    """How many rounds settings name. A page asks again and again, and a file within bounds may take a second."""
     try:
-        return parse_toml(data)
+        rounds = parse_toml(text.encode()).get("rounds")
     except ValueError:
-        return {}
-
-
-def listed(settings: dict[str, Any]) -> list[Data]:
-    """Each setting by its dotted name, in the file's order, with its value as text."""
-    found: list[Data] = []
-
-    def add(name: str, value: Any) -> None:
-        if isinstance(value, dict) and value:
-            for key, each in value.items():
-                add(f"{name}.{key}" if name else key, each)
-        elif len(found) < MOST_SETTINGS:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            found.append({"name": name[:NAME], "value": text[:SHOWN]})
-
-    add("", settings)
-    return found
+        return None
+    return rounds if isinstance(rounds, int) else None

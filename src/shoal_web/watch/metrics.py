@@ -26,33 +26,19 @@ Curve = tuple[Floats, Floats]
 """Places, such as rounds, and the values there."""
 
 
-class Course:
-    """A figure as it grows."""
-
-    __slots__ = ("at", "values")
-
-    def __init__(self) -> None:
-        self.at, self.values = array("d"), array("d")
-
-    def add(self, at: float, value: float) -> None:
-        self.at.append(at)
-        self.values.append(value)
-
-    def curve(self) -> Curve:
-        return np.array(self.at), np.array(self.values)
-
-
 class Node:
     """The figures of one node."""
 
     def __init__(self) -> None:
         self.round = 0
         """The last one."""
-        self.courses: dict[str, Course] = {}
+        self.courses: dict[str, array[float]] = {}
+        """Rounds and values by turns."""
 
     def known(self, key: str) -> Curve:
         """Rounds and values where the figure is known."""
-        return self.courses.get(key, Course()).curve()
+        at, values = np.array(self.courses.get(key, ())).reshape(-1, 2).T
+        return at, values
 
 
 class Metrics:
@@ -73,10 +59,9 @@ class Metrics:
         with self._lock:
             try:
                 self._read()
-            except FileNotFoundError:
-                pass
             except OSError as error:
-                self.trouble = f"{self._path.name} cannot be read: {error.strerror or error}"
+                if not isinstance(error, FileNotFoundError):
+                    self.trouble = f"{self._path.name} cannot be read: {error.strerror or error}"
 
     def _read(self) -> None:
         with open_regular(self._path, follow_links=False) as file:
@@ -102,13 +87,13 @@ class Metrics:
         """The figure against rounds: of each node, the mean over the nodes that have it in a round, or that of each
         figure below it (`eval/pass@1/gcd`). What is aggregated is smoothed as in `curves.png`, and then thinned to
         `points` means over adjacent rounds: so a mean lies among its lines."""
-        if query.by == "task":
-            below = sorted(key for key in self.keys if key.startswith(f"{query.metric}/"))[:DRAWN]
-            known = {key.removeprefix(f"{query.metric}/"): self._mean(key, query) for key in below}
-        elif query.by == "mean":
-            known = {"mean": self._mean(query.metric, query)}
-        else:
+        if query.by == "node":
             known = dict(list(self._known(query.metric, query).items())[:DRAWN])
+        else:
+            below = sorted(key for key in self.keys if key.startswith(f"{query.metric}/"))[:DRAWN]
+            keys = {key.removeprefix(f"{query.metric}/"): key for key in below}
+            keys = keys if query.by == "task" else {"mean": query.metric}
+            known = {name: self._mean(key, query) for name, key in keys.items()}
         width = max(1, math.ceil((self.last_round() + 1) / query.points))
         smooth = {name: (at, trailing(values, query.smooth)) for name, (at, values) in known.items() if len(at)}
         curves = {name: binned(*curve, width) for name, curve in smooth.items()}
@@ -141,7 +126,7 @@ def _take(line: bytes, nodes: dict[str, Node], keys: set[str]) -> None:
     for key, value in row.items():
         if _is_number(value) and len(key) <= NAME and (key in keys or len(keys) < KEYS):
             keys.add(key)
-            node.courses.setdefault(key, Course()).add(round, value)
+            node.courses.setdefault(key, array("d")).extend((round, value))
 
 
 def trailing(values: Floats, width: int) -> Floats:

@@ -26,19 +26,12 @@ FIGURES: Final = {
     "questions": ("last", "eval/questions"),
     "reward": ("recent", "reward/local"),
     "taken": ("total", "rollouts/sampled"),
-    "outside": ("recent", "gradient/peers"),
     "refused": ("last", "rollouts/refused"),
     "shortened": ("recent", "peers/shortened"),
-    "missing": ("total", "completions/missing"),
     "skipped": ("last", "learner/skipped_steps"),
-    "pool": ("last", "rollouts/pool"),
     "length": ("recent", "completions/mean_length"),
     "truncated": ("recent", "completions/truncated"),
-    "tokens": ("total", "tokens/generated"),
     "learns": ("last", "rollouts/wanted"),
-    "judged": ("last", "judge/pass@1"),
-    "saving": ("total", "seconds/checkpoint"),
-    "evaluating": ("total", "seconds/evaluate"),
 }
 """What the page shows of a node, and how it is made of a metric."""
 

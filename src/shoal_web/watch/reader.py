@@ -32,6 +32,7 @@ PATIENCE: Final = 10.0  # seconds for a query
 MEMORY: Final = 512 << 20  # bytes that DuckDB may take, as it counts them
 BEYOND: Final = 1024 << 20
 """Bytes of address space that the process may take in all beyond what it has when it is ready (on Linux)."""
+ARCHIVED: Final = "completions", "groups"  # the tables of an archive
 REPLY: Final = 16 << 20  # bytes of an answer
 COMMAND: Final = command("shoal_web.watch.reader")
 
@@ -84,7 +85,7 @@ def database_here() -> Any:
         "temp_directory = ''",
         "autoinstall_known_extensions = false",
         "autoload_known_extensions = false",
-        f"allowed_directories = {list(TABLES)}",
+        f"allowed_directories = {[*TABLES, *ARCHIVED]}",
         "enable_external_access = false",
         "lock_configuration = true",
     ):

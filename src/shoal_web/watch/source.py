@@ -51,13 +51,6 @@ class CurveQuery(Parameters):
     """Rounds of a trailing mean; a judge's rounds to a point."""
 
 
-class GraphQuery(Parameters):
-    """Who learned from whom."""
-
-    rounds: int = Field(0, ge=0, le=1_000_000)
-    """The last ones of each learner; 0 for all."""
-
-
 class RolloutQuery(Parameters):
     """Rollouts with completions that meet all conditions, the newest first."""
 
@@ -68,11 +61,6 @@ class RolloutQuery(Parameters):
     least: float | None = Field(None, ge=-1e9, le=1e9)
     most: float | None = Field(None, ge=-1e9, le=1e9)
     """Bounds of the reward."""
-    first: int | None = Field(None, ge=0, le=1 << 53)
-    last: int | None = Field(None, ge=0, le=1 << 53)
-    """Bounds of the round."""
-    live: bool | None = None
-    finish: Literal["stop", "length"] | None = None
     text: str = Field("", max_length=NAME)
     """In the question or the completion; upper and lower case are the same."""
     after: str | None = Field(None, pattern=r"^\d{1,15}\.\d{1,12}$")
@@ -85,7 +73,7 @@ class StoryQuery(Parameters):
 
     node: str = Field(max_length=NAME)
     question: str | None = Field(None, pattern=r"^[0-9a-f]{8}$")
-    """Which one is told whole; without it, one that turned right."""
+    """Which one is told whole."""
 
 
 class AskQuery(Parameters):
@@ -102,15 +90,8 @@ class RowQuery(Parameters):
 
 
 class Source:
-    """Something to look at. A subclass overrides what it has, and adds those of these methods that its views need:
-
-    curve(CurveQuery)                          {"series": [{"name": ..., "points": [[round, value], ...]}, ...]}
-    story(StoryQuery)                          answers to the same questions over the evaluations
-    settings(Parameters)                       the settings of the run
-    graph(GraphQuery)                          who learned from whom
-    rollouts(RolloutQuery)                     a page of rollouts: completions under their questions
-    rollout(RowQuery)                          a rollout whole
-    """
+    """Something to look at. A subclass overrides what it has, and adds those of the methods `curve`, `story`,
+    `settings`, `graph`, `rollouts` and `rollout` that its views need, each with its query as the argument."""
 
     id: str
     """Short, of letters and digits: it is part of addresses."""

@@ -1,4 +1,4 @@
-"""A live swarm as a source: what its nodes say of their rounds, heard without joining (`shoal_web.watch.listener`).
+"""A live swarm as a source: what its nodes say of their rounds, heard over Zenoh without joining.
 
 What is heard is kept while a page is open, bounded whoever speaks. Curves go by time, not by rounds: this machine knows
 when a notice came, and the round is a stranger's word. Nothing that a node says decides whether it or another one is
@@ -23,15 +23,20 @@ import numpy as np
 from shoal.admission.bounded import Bucket, Recent
 from shoal.config.display_name import harmless
 from shoal.config.load import make_config
+from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret
+from shoal.membership.notices import NoticeReader
 from shoal.membership.settings import check_network, secret_of
 from shoal.runs.standing import recent
-from shoal.transports.zenoh.session import TransportOptions, options_of
+from shoal.transports.base import Unreachable
+from shoal.transports.zenoh.key_expressions import Keys
+from shoal.transports.zenoh.session import TransportOptions, open_session, options_of
+from shoal.transports.zenoh.subscriptions import hear_notices
 from shoal.wire.notices import Notice
-from shoal_web.watch.listener import Listener
 from shoal_web.watch.metrics import points_of, trailing
-from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source
+from shoal_web.watch.source import CurveQuery, Data, Parameters, Source
 
+RETRY: Final = 5.0  # seconds between attempts to reach a relay
 PLACES, REMEMBERED = 1000, 16_384  # nodes that are shown, and keys that are remembered
 SPAN = 10.0  # seconds; however often a key sends within a span, it was heard once
 PROVEN = 3  # spans after which a key keeps its place
@@ -165,7 +170,8 @@ class Heard:
 
 
 class SwarmSource(Source):
-    """What is heard of a swarm since it was made. Close it."""
+    """What is heard of a swarm since it was made, by a session of its own, on a thread that tries until a relay can be
+    reached. Close it."""
 
     kind = "swarm"
     live_for = 60.0
@@ -176,12 +182,16 @@ class SwarmSource(Source):
         self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
         self._heard = Heard(time.time())
         self._lock = threading.Lock()
-        self._listener = Listener(options, swarm, secret, on_notice=self._take)
-        self._trouble = ""
+        self._trouble, self._told = "reaching the swarm", ""
+        self._options, self._keys = options, Keys(swarm, secret)
+        self._reader = NoticeReader(swarm, secret, self._take)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="shoal-listener", daemon=True)
+        self._thread.start()
 
     def look(self) -> None:
-        self.version += self._trouble != self._listener.trouble
-        self._trouble = self._listener.trouble
+        self.version += self._trouble != self._told
+        self._told = self._trouble
 
     def changed(self) -> float:
         return self._heard.last
@@ -193,7 +203,7 @@ class SwarmSource(Source):
                 **self.brief(),
                 "views": ("progress", "swarm"),
                 "about": ABOUT,
-                "trouble": self._listener.trouble,
+                "trouble": self._trouble,
                 "nodes": heard.lines(now),
                 "more": heard.more,
                 "notices": heard.notices,
@@ -206,12 +216,29 @@ class SwarmSource(Source):
         with self._lock:
             return self._heard.curve(query)
 
-    def graph(self, query: GraphQuery) -> Data:
+    def graph(self, query: Parameters) -> Data:
         with self._lock:
             return self._heard.edges()
 
     def close(self) -> None:
-        self._listener.close()
+        self._closed.set()
+        self._thread.join(2.0)
+        self._reader.close()
+
+    def _listen(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with open_session(self._options) as session:
+                    subscriber = hear_notices(session, self._keys, self._reader.put)  # as long as this name holds it
+                    self._trouble = ""
+                    self._closed.wait()
+                    del subscriber
+            except Unreachable as error:
+                self._trouble = f"{error}; trying again"
+                self._closed.wait(RETRY)
+            except UserError as error:
+                self._trouble = str(error)
+                return
 
     def _take(self, notice: Notice) -> None:
         with self._lock:

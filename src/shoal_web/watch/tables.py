@@ -13,7 +13,7 @@ a query that fails is tried once more.
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,8 @@ from shoal_web.watch.source import WHOLE, BusyError
 ENTRIES, PARTS = 20_000, 4096  # names in a table's folder that are looked at, and parts that are taken, the newest
 BYTES = 512 << 20  # of one part when it is read
 TYPES: Final = {"int64": "BIGINT", "string": "VARCHAR", "double": "DOUBLE", "bool": "BOOLEAN"}
+COLUMNS: Final = {name: {each.name: TYPES[str(each.type)] for each in schema} for name, schema in TABLES.items()}
+"""Of each table, with their types in SQL."""
 HELD: Final = f"CASE WHEN length(conversation) <= {WHOLE} THEN conversation END AS conversation"
 """SQL for a conversation that is not too long to be shown."""
 
@@ -37,6 +39,10 @@ Mark = tuple[int, int, int]
 
 class Tables:
     """Queries to the tables of the run in `folder`. Close it."""
+
+    columns: Mapping[str, Mapping[str, str]] = COLUMNS
+    pattern = r"from-round-([0-9]{1,15})\.parquet"
+    """Of a part's name, with its number."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
@@ -63,7 +69,24 @@ class Tables:
 
     def all(self, table: str) -> str:
         """SQL for all rows of a table, with their places `part` and `row`. Raises `BusyError`."""
-        return parquet(table, self.parts(table).values())
+        return self.some(table, self.parts(table))
+
+    def some(self, table: str, parts: Mapping[int, Path]) -> str:
+        """SQL for the rows of these of its `parts`; columns that they lack are null, and old ones have the names of
+        today."""
+        old = {name: old for name, old in OLD_NAMES.items() if name in self.columns[table]}
+        types = {**self.columns[table], **{old[name]: self.columns[table][name] for name in old}}
+        empty = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in types.items())
+        rows = f"SELECT {empty}, NULL::BIGINT AS part, NULL::BIGINT AS row WHERE false"
+        if parts:
+            names = ", ".join(quoted(path.name) for path in parts.values())
+            files = ", ".join(quoted(f"{path.parent.name}/{path.name}") for path in parts.values())
+            part = f"{list(parts)}[list_position([{names}], parse_filename(filename))]"
+            source = f"read_parquet([{files}], filename = true, file_row_number = true, union_by_name = true)"
+            rows += f" UNION ALL BY NAME SELECT *, {part} AS part, file_row_number AS row FROM {source}"
+        for name, before in old.items():
+            rows = f'SELECT * EXCLUDE "{before}" REPLACE (coalesce("{name}", "{before}") AS "{name}") FROM ({rows})'
+        return f"({rows})"
 
     def mark(self, table: str) -> tuple[Mark, ...]:
         """Another value when the table has changed."""
@@ -87,7 +110,7 @@ class Tables:
         room, found = self._folder / table, []
         with suppress(OSError), os.scandir(room) as entries:
             for entry in itertools.islice(entries, ENTRIES):
-                if match := re.fullmatch(r"from-round-([0-9]{1,15})\.parquet", entry.name):
+                if match := re.fullmatch(self.pattern, entry.name):
                     found.append((int(match[1]), room / entry.name))
         marks = []
         for number, path in sorted(found)[-PARTS:]:
@@ -122,11 +145,11 @@ class Tables:
             return found.error
         [size] = found.rows
         types = dict(size["columns"])
-        for field in TABLES[table]:
-            found_types = [types[name] for name in (field.name, OLD_NAMES.get(field.name)) if name in types]
-            is_missing = not found_types and field.name not in LATER
-            if is_missing or any(each != TYPES[str(field.type)] for each in found_types):
-                return f"its column {field.name} is not what runs write"
+        for column, kind in self.columns[table].items():
+            found_types = [types[name] for name in (column, OLD_NAMES.get(column)) if name in types]
+            is_missing = not found_types and column not in LATER
+            if is_missing or any(each != kind for each in found_types):
+                return f"its column {column} is not what runs write"
         if size["groups"] <= GROUPS and 0 <= size["rows"] <= ROWS and 0 <= size["bytes"] <= BYTES:
             return ""
         return f"it has {size['groups']} groups, {size['rows']:.0f} rows and {size['bytes']:.0f} bytes"
@@ -135,20 +158,3 @@ class Tables:
 def quoted(text: str) -> str:
     """`text` as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def parquet(table: str, paths: Iterable[Path] = ()) -> str:
-    """SQL for the rows of these parts of a table, with their places `part` and `row`; columns that they lack are null,
-    and old ones have the names of today. The paths are those of `Tables.parts`."""
-    types = {field.name: TYPES[str(field.type)] for field in TABLES[table]}
-    old = {name: old for name, old in OLD_NAMES.items() if name in types}
-    types |= {old[name]: types[name] for name in old}
-    empty = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in types.items())
-    rows = f"SELECT {empty}, NULL::BIGINT AS part, NULL::BIGINT AS row WHERE false"
-    if files := ", ".join(quoted(f"{path.parent.name}/{path.name}") for path in paths):
-        part = r"CAST(regexp_extract(filename, 'from-round-(\d+)\.parquet$', 1) AS BIGINT)"
-        source = f"read_parquet([{files}], filename = true, file_row_number = true, union_by_name = true)"
-        rows += f" UNION ALL BY NAME SELECT *, {part} AS part, file_row_number AS row FROM {source}"
-    for name, before in old.items():
-        rows = f'SELECT * EXCLUDE "{before}" REPLACE (coalesce("{name}", "{before}") AS "{name}") FROM ({rows})'
-    return f"({rows})"

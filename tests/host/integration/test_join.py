@@ -24,8 +24,8 @@ from shoal.identity.keys import Identity
 from shoal.membership.connection import SwarmConnection
 from shoal.runs.folder import read_metrics
 from shoal.transports.zenoh.session import TransportOptions, open_session
-from shoal.wire.notices import Notice
-from shoal_web.watch.listener import Listener
+from shoal_web.watch.source import Parameters
+from shoal_web.watch.swarm import SwarmSource
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
@@ -40,8 +40,7 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(relay(where))
         nodes = [stack.enter_context(Node(tmp_path / f"{n}", where, "--seed", n)) for n in range(3)]
-        said: list[Notice] = []
-        stack.enter_context(Listener(TransportOptions(connect=(where,)), SWARM, on_notice=said.append))
+        watcher = stack.enter_context(closing(SwarmSource(SWARM, TransportOptions(connect=(where,)))))
 
         def helped(node: Node) -> bool:
             rows = read_metrics(node.run) if (node.run / "config.toml").exists() else []
@@ -50,10 +49,10 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
             return sampled > 20 and len(makers) == 2 and any(row.get("gradient/peers") or 0 for row in rows)
 
         until(lambda: all(helped(node) for node in nodes), 120)
-        heard = {notice.name: notice for notice in said}  # a watcher is told, too
+        heard = {node["name"]: node for node in watcher.summary()["nodes"]}  # a watcher is told, too
         assert len(heard) == 3
-        assert all(notice.reward is not None and notice.model == "guppy" for notice in heard.values())
-        assert {lesson.maker for notice in said for lesson in notice.learned} == heard.keys()
+        assert all(node["reward"] is not None and node["model"] == "guppy" for node in heard.values())
+        assert {edge["maker"] for edge in watcher.graph(Parameters())["edges"]} == heard.keys()
         told = json.loads(status(nodes[0].run, "--json"))
         assert told["peers"] == 2
         assert len(told["neighbours"]) == 2

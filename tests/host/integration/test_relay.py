@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from shoal_host.relay.command import HELP, LISTEN, add_arguments, command
 from shoal_host.relay.forwarder import HELD, Limits
 from shoal_host.relay.relay import relay_config
 from shoal_web.watch.folder import FolderSource
-from shoal_web.watch.listener import Listener
+from shoal_web.watch.swarm import SwarmSource
 
 __all__ = ["make_link"]
 
@@ -78,7 +79,7 @@ def test_a_relay_says_how_it_goes_and_stops_when_asked(relay: Relay, make_link: 
     assert process.stdout is not None
     while ", connections: 1" not in process.stdout.readline():
         pass
-    with Listener(TransportOptions(connect=(where,)), link.keys.swarm, on_notice=print):  # as a window does
+    with closing(SwarmSource(link.keys.swarm, TransportOptions(connect=(where,)))):  # as a window does
         while ", connections: 2" not in process.stdout.readline():
             pass
     process.send_signal(number)

@@ -261,7 +261,7 @@ def test_a_right_answer_is_told_after_ones_own(one: Contributor) -> None:
     assert one.right_answer(entry) == entry.question.text.split()[-1][::-1]
 
 
-def test_what_nodes_seldom_solve_is_asked_most_and_what_is_trivial_to_them_not_at_all(one: Contributor) -> None:
+def test_what_nodes_seldom_solve_is_asked_most_and_what_they_always_solve_not_at_all(one: Contributor) -> None:
     known = {label: one.tasks.first(label, 1) for label in ("chain_sum", "spell_backward")}
     for asked, rewards in ((known["chain_sum"], (1.0, 1.0)), (known["spell_backward"], (0.5, 0.0))):
         one._take([Scored(rollout(asked, ["4", "5"], "ada"), asked, rewards)] * HEARD)

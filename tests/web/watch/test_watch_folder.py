@@ -22,7 +22,7 @@ pytest.importorskip("duckdb")
 from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.folder import FolderSource
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
-from shoal_web.watch.source import WHOLE, BusyError, CurveQuery, GraphQuery, MissingError, RolloutQuery, RowQuery
+from shoal_web.watch.source import WHOLE, BusyError, CurveQuery, MissingError, Parameters, RolloutQuery, RowQuery
 from shoal_web.watch.sources import Sources, checked_folders
 from shoal_web.watch.tables import Tables
 
@@ -141,18 +141,16 @@ def test_nodes_stand_by_held_out_pass(tmp_path: Path) -> None:
     source = FolderSource(small_run(tmp_path / "run"), "run")
     summary = source.summary()
     assert [node["name"] for node in summary["nodes"]] == ["ada", "bob"]
-    ada, bob = summary["nodes"]
+    ada, _ = summary["nodes"]
     assert (ada["held_out_first"], ada["held_out"], ada["round"]) == (0.25, 0.5, 7)
-    assert bob["outside"] == 0.25
     assert summary["completions"] == 24
     assert summary["tasks"] == ["gcd"]
     assert summary["swarm"] is None
     assert [each["name"] for each in source.curve(CurveQuery(metric="eval/pass@1", by="task"))["series"]] == ["gcd"]
-    assert source.graph(GraphQuery())["edges"][0] | {"reward": 0} == {
+    assert source.graph(Parameters())["edges"][0] | {"reward": 0} == {
         "maker": "ada", "node": "bob", "peer": True, "rollouts": 5, "live": 5, "reward": 0, "gradient": 0.25,
         "tasks": ["gcd"],
     }  # fmt: skip
-    assert source.graph(GraphQuery(rounds=2))["edges"][0]["rollouts"] == 2
 
 
 def test_an_empty_run_and_a_folder_without_one(tmp_path: Path) -> None:
@@ -160,7 +158,7 @@ def test_an_empty_run_and_a_folder_without_one(tmp_path: Path) -> None:
     assert source.summary()["nodes"] == []
     assert source.rollouts(RolloutQuery()) == {"rollouts": [], "next": None}
     assert source.rollouts(RolloutQuery(learner="*", text="x"))["rollouts"] == []
-    assert source.graph(GraphQuery())["edges"] == []
+    assert source.graph(Parameters())["edges"] == []
     with pytest.raises(UserError, match="not a folder"):
         checked_folders([tmp_path / "none"])
 
@@ -203,10 +201,7 @@ def test_pages_are_whole_and_the_newest_come_first(tmp_path: Path) -> None:
         ({"task": "lcm"}, 0),
         ({"least": 0.5}, 12),
         ({"most": 0.5, "node": "bob"}, 6),
-        ({"first": 3, "last": 4}, 8),
-        ({"live": False}, 0),
-        ({"finish": "stop"}, 24),
-        ({"text": "Or Not", "first": 6}, 2),
+        ({"text": "Or Not"}, 12),
         ({"text": "WHAT is"}, 24),
         ({"text": "' OR true --"}, 0),
         ({"text": "%"}, 0),
@@ -229,7 +224,7 @@ def test_a_search_goes_back_to_the_first_part(tmp_path: Path) -> None:
 
 def test_a_rollout_whole_and_who_learned_from_it(tmp_path: Path) -> None:
     shown = explorer(tmp_path)
-    [row] = shown.page(RolloutQuery(node="ada", first=3, last=3))["rollouts"]
+    [row] = shown.page(RolloutQuery(text="ada says 3 or"))["rollouts"]
     whole = shown.whole(RowQuery(part=row["part"], row=row["row"]))
     assert [each["completion"] for each in whole["completions"]] == ["ada says 3", "ada says 3 or not"]
     assert [(each["node"], each["round"], each["peer"]) for each in whole["learned"]] == [("bob", 4, True)]
@@ -349,10 +344,10 @@ def test_shares_are_means_over_the_rounds_that_had_a_gradient(tmp_path: Path, mo
     learned[4] = [lesson("ada", "bob", 3, gradient_share=None), lesson("dan", "bob", 3, gradient_share=None)]
     run = write_run(tmp_path / "run", [metric(1, "ada")], learned=learned)
     with closing(FolderSource(run, "run")) as source:
-        found = source.graph(GraphQuery())
+        found = source.graph(Parameters())
         shares = {(each["maker"], each["node"]): each["gradient"] for each in found["edges"]}
         assert shares == {("ada", "ada"): 0.5, ("bob", "ada"): 0.5, ("eve", "ada"): 0.0, ("bob", "dan"): None}
         assert not found["more"]
         monkeypatch.setattr("shoal_web.watch.learned.EDGES", 2)
-        found = source.graph(GraphQuery())
+        found = source.graph(Parameters())
         assert ([each["rollouts"] for each in found["edges"]], found["more"]) == ([3, 2], True)

@@ -32,7 +32,7 @@ from shoal_host.invitations.invitation import written
 from shoal_web.serving.guard import Access
 from shoal_web.watch import swarm as heard
 from shoal_web.watch.server import make_app
-from shoal_web.watch.source import CurveQuery, GraphQuery
+from shoal_web.watch.source import CurveQuery, Parameters
 from shoal_web.watch.sources import Sources
 from shoal_web.watch.swarm import Heard, SwarmSource, open_swarm
 
@@ -283,10 +283,10 @@ def test_two_nodes_that_learn_from_each_other(tmp_path: Path) -> None:
         Node(tmp_path / "one", *words) as one,
         Node(tmp_path / "two", *words) as two,
     ):
-        until(lambda: len(source.graph(GraphQuery())["edges"]) == 2, 300)
+        until(lambda: len(source.graph(Parameters())["edges"]) == 2, 300)
         names = {node.status["name"] for node in (one, two)}
         assert {line["name"] for line in source.summary()["nodes"]} == names
-        assert {(edge["maker"], edge["node"]) for edge in source.graph(GraphQuery())["edges"]} == {
+        assert {(edge["maker"], edge["node"]) for edge in source.graph(Parameters())["edges"]} == {
             tuple(names), tuple(names)[::-1],
         }  # fmt: skip
         end = time.monotonic() + 120

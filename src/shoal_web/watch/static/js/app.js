@@ -9,8 +9,9 @@ import { Progress } from "./progress.js";
 import { Swarm } from "./swarm.js";
 import { Explorer } from "./explorer.js";
 import { Judge } from "./judge.js";
+import { Archive } from "./archive.js";
 import { Ask } from "./ask.js";
-import { Details } from "./machine.js";
+import { Details } from "./details.js";
 import { themes } from "./theme.js";
 
 // ECharts empties its room with `innerHTML = ""`; anything more that would become markup is refused by the browser.
@@ -24,6 +25,7 @@ const LONGEST = 300; // characters of a value in the address
 
 const $ = (id) => document.getElementById(id);
 const views = {
+  archive: new Archive($("archive")),
   judge: new Judge($("judge"), () => refresh()),
   learned: new Learned($("learned"), (change) => keep("learned", change)),
   progress: new Progress($("progress"), () => refresh()),

@@ -7,7 +7,7 @@ import { Rollout } from "./rollout.js";
 import { thumbnail, Thumbnails } from "./thumbnails.js";
 
 const WAIT = 250; // ms after the last key
-const FIELDS = ["text", "task", "node", "learner", "reward", "live", "finish", "first", "last"];
+const FIELDS = ["text", "task", "node", "learner", "reward"];
 
 export class Explorer {
   constructor(section, dialog, keep) {
@@ -55,17 +55,13 @@ export class Explorer {
       return made;
     };
     const nodes = summary.nodes.map((node) => node.name).sort();
-    const number = { type: "number", inputmode: "numeric", min: "0", step: "1" };
     const text = field("Search in questions and completions ( / )", "text", { type: "search", maxlength: "200", spellcheck: "false", autocomplete: "off" });
     text.className = "search";
     const choices = h("div", { class: "filters" },
       choice("Task", "task", [["", "all"], ...summary.tasks.map((task) => [task, task])]),
       choice("Made by", "node", [["", "any node"], ...summary.makers.map((each) => [each, each])]),
-      choice("Trained on by", "learner", [["", "any"], ["*", "another node"], ...nodes.map((each) => [each, each])]),
-      choice("Reward", "reward", [["", "any"], ["0", "0: wrong"], ["part", "between"], ["1", "1: right"]]),
-      choice("Rewards of its group", "live", [["", "any"], ["true", "differ (live)"], ["false", "are equal"]]),
-      choice("Ended", "finish", [["", "any"], ["stop", "complete"], ["length", "cut short"]]),
-      field("From round", "first", number), field("To round", "last", number));
+      nodes.length > 0 && choice("Trained on by", "learner", [["", "any"], ["*", "another node"], ...nodes.map((each) => [each, each])]),
+      choice("Reward", "reward", [["", "any"], ["0", "0: wrong"], ["part", "between"], ["1", "1: right"]]));
     const open = this.form.querySelector("details")?.open ?? innerWidth > 760;
     fill(this.form, h("div", { class: "filters" }, text), h("details", { open }, h("summary", {}, "Filters"), choices));
   }

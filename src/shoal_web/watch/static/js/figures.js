@@ -5,7 +5,7 @@ import { judgeFigures } from "./judge.js";
 
 /** The figures at the top of the page. */
 export function figures(room, summary) {
-  const all = summary.kind === "judge" ? judgeFigures(summary) : summary.kind === "swarm" ? heardFigures(summary) : runFigures(summary);
+  const all = summary.kind === "archive" ? [] : summary.kind === "judge" ? judgeFigures(summary) : summary.kind === "swarm" ? heardFigures(summary) : runFigures(summary);
   fill(room, all.map(([value, what]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, what))));
 }
 

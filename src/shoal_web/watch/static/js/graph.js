@@ -1,4 +1,4 @@
-// Who learns from whom, as a graph. Nodes that learn, people, programs and judges have a shape each.
+// Who learns from whom, as a graph. Nodes that learn, people and programs have a shape each.
 
 import { colour, distinct, tooltip, variable } from "./charts.js";
 import { cut, fixed, name, whole } from "../dom.js";
@@ -8,9 +8,7 @@ const KINDS = {
   human: { shape: "triangle", sign: "▲", means: "a person" },
   program: { shape: "diamond", sign: "◆", means: "answers and does not learn" },
   silent: { shape: "emptyCircle", sign: "○", means: "peers say they learned from it; it says nothing itself" },
-  judge: { shape: "rect", sign: "■", means: "a judge" },
 };
-const JUDGE = "the judge";
 const ARROWS = 400; // that are drawn
 
 /** What each of `names` is, from what the run knows of it. */
@@ -23,7 +21,7 @@ function kindsOf(names, edges, { kind, nodes, swarm }) {
     if (own.has(each)) return known && own.get(each).learns === null ? "program" : "node";
     return peers.get(each) ?? (kind === "swarm" ? "silent" : "node");
   };
-  return names.map((each) => (each === JUDGE ? "judge" : of(each)));
+  return names.map(of);
 }
 
 /** The shapes in sight and what they mean, if there are several. */
@@ -39,8 +37,6 @@ export function drawGraph(chart, edges, more, summary) {
   const weigh = (edge) => edge.share ?? edge.rollouts; // of a live swarm a share: whoever says more weighs no more
   for (const edge of edges) weight.set(edge.maker, weight.get(edge.maker) + weigh(edge));
   const nodes = (summary.kind === "swarm" ? all : all.sort((a, b) => weight.get(b) - weight.get(a))).slice(0, 80).sort();
-  const judged = summary.nodes.filter((node) => (node.judged ?? null) !== null && nodes.includes(node.name)).map((node) => node.name);
-  if (judged.length && edges.length) nodes.push(JUDGE);
   const kinds = kindsOf(nodes, edges, summary);
   const at = new Map(nodes.map((node, index) => [node, index]));
   const shown = edges.filter((edge) => at.has(edge.maker) && at.has(edge.node)).slice(0, ARROWS);
@@ -66,15 +62,13 @@ export function drawGraph(chart, edges, more, summary) {
       label: { show: nodes.length <= 40, color: variable("--text"), backgroundColor: variable("--card"), padding: 1, fontSize: small ? 10 : 12, formatter: ({ data }) => names[Number(data.id)] ?? "" },
       lineStyle: { curveness: 0.18, opacity: 0.7 },
       data: [...CORNERS, ...nodes.map((node, index) => ({
-        id: String(index), name: String(index), ...around(index, nodes.length, small), symbol: KINDS[kinds[index]].shape, symbolSize: 16 + 20 * Math.sqrt((weight.get(node) ?? 0) / most), itemStyle: kinds[index] === "judge" ? { color: variable("--dim") } : { color: colour(index) },
-        text: `${names[index]}\n${KINDS[kinds[index]].means}` + (kinds[index] === "judge" || summary.kind === "swarm" ? "" : `\npeers learned from ${whole(weight.get(node))} of its rollouts`),
+        id: String(index), name: String(index), ...around(index, nodes.length, small), symbol: KINDS[kinds[index]].shape, symbolSize: 16 + 20 * Math.sqrt((weight.get(node) ?? 0) / most), itemStyle: { color: colour(index) },
+        text: `${names[index]}\n${KINDS[kinds[index]].means}` + (summary.kind === "swarm" ? "" : `\npeers learned from ${whole(weight.get(node))} of its rollouts`),
       }))],
-      links: [...(at.has(JUDGE) ? judged : []).map((node) => ({
-        source: String(at.get(JUDGE)), target: String(at.get(node)), symbol: "none", lineStyle: { color: variable("--dim"), width: 1, type: "dashed", curveness: 0 }, text: `a judge asks ${cut(node)} questions of its own`,
-      })), ...shown.map((edge) => ({
+      links: shown.map((edge) => ({
         source: String(at.get(edge.maker)), target: String(at.get(edge.node)), lineStyle: { color: colour(at.get(edge.maker)), width: 0.7 + 5 * weigh(edge) / heaviest },
         text: `${cut(edge.node)} learned from\n${cut(edge.maker)}: ${whole(edge.rollouts)} rollouts`,
-      }))],
+      })),
     }],
   }), `A graph of ${nodes.length} nodes. ${strongest}${more || edges.length > ARROWS ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
   nodes.length > 1 ? "" : alone(summary));

@@ -1,7 +1,7 @@
 // What it says now: all questions of the evaluation with the answer before and after. One that is opened is told whole.
 
 import { answerOf, mark, tagged, verdict } from "./answer.js";
-import { card, cut, escaped, fill, fixed, h, name, nothing, pictures, reselect, term, whole } from "../dom.js";
+import { card, cut, escaped, fill, h, name, nothing, pictures, reselect, term, whole } from "../dom.js";
 import { ask } from "./net.js";
 
 const KINDS = [["", "all"], ["became-right", "became right"], ["became-wrong", "became wrong"], ["stays-right", "right both times"], ["stays-wrong", "wrong both times"]];
@@ -52,19 +52,19 @@ export class Learned {
 
   /** A question with its answers before and after, and whole if it is open. */
   pair(each, node, story, question) {
-    const open = each.key === question && each.key === story.chosen;
+    const open = each.key === question;
     const side = (when, text, reward) => h("div", { class: "side-" + when }, h("span", { class: "when" }, when), mark(reward), h("span", { class: "cut" }, tagged(cut(text, 200)).length ? tagged(cut(text, 200)) : "(nothing)"));
     return h("li", { class: "pair" + (open ? " open" : "") },
       h("button", { type: "button", class: "link", "data-focus": each.key, "aria-expanded": String(open), onclick: () => this.choose({ question: open ? "" : each.key }) },
         h("span", { class: "task" }, cut(each.task)), h("span", { class: "cut" }, cut(each.question.replace(/\s+/g, " "), 200))),
       side("before", each.said_before, each.before), side("now", each.said_now, each.now),
-      open && h("div", { class: "story" }, this.course(node, each, story)));
+      open && h("div", { class: "story" }, this.course(each, story)));
   }
 
-  course(node, chosen, { answers, before, evaluations, rounds }) {
+  course(chosen, { answers, evaluations, rounds }) {
     const steps = folded(answers).map((step) => ({ ...step, turn: step.first === chosen.first_right }));
     const at = steps.findIndex((step) => step.turn);
-    const items = steps.map((step, place) => ({ near: place === 0 || place === steps.length - 1 || Math.abs(place - at) < 2, item: [step.turn && before && this.justBefore(node, chosen, before), said(step)] }));
+    const items = steps.map((step, place) => ({ near: place === 0 || place === steps.length - 1 || Math.abs(place - at) < 2, item: said(step) }));
     const hidden = items.filter(({ near }) => !near).length;
     return [
       pictures(chosen.pictures), h("p", { class: "ask" }, escaped(chosen.question.trim())),
@@ -85,27 +85,9 @@ export class Learned {
     }
     return list.map((each) => {
       if (!each.gap) return each;
-      const row = h("li", {}, h("button", { type: "button", class: "link", onclick: () => row.replaceWith(...each.gap.flat().filter(Boolean)) }, `${each.gap.length} more answers`));
+      const row = h("li", {}, h("button", { type: "button", class: "link", onclick: () => row.replaceWith(...each.gap) }, `${each.gap.length} more answers`));
       return row;
     });
-  }
-
-  /** What the node trained on between the last wrong evaluation and the first right one. It says when, not why. */
-  justBefore(node, chosen, { after, until, makers, last }) {
-    const all = makers.reduce((sum, each) => sum + each.rollouts, 0);
-    const rounds = after + 1 === until ? `round ${whole(until)}` : `rounds ${whole(after + 1)} to ${whole(until)}`;
-    if (!all) return h("li", { class: "between" }, `In ${rounds} it trained on no rollout of ${cut(chosen.task)}.`);
-    const list = makers.slice(0, 5).flatMap((each, at) => [at ? ", " : "", `${whole(each.rollouts)} of `, each.peer ? name(each.maker) : "its own"]);
-    return h("li", { class: "between" },
-      h("p", {}, `Just before, in ${rounds}, it trained on ${whole(all)} rollouts of ${cut(chosen.task)}: `, list, makers.length > 5 && ` and ${makers.length - 5} others`, "."),
-      last && h("p", {}, "One of the last, in round " + whole(last.round) + ", was ", last.peer ? [name(last.maker), "'s"] : "its own", last.question === undefined ? [`, with a mean reward of ${fixed(last.reward)}. `, "Its text is in its maker's folder."] :
-        [": ", h("span", { class: "quote" }, cut(last.question.replace(/\s+/g, " ").trim(), 160)), " → ", h("span", { class: "quote" }, cut(last.completion, 80) || "(empty)"), " ", verdict(last.best), " ",
-          h("a", { href: this.rolloutAddress(last) }, "See all its answers")]));
-  }
-
-  rolloutAddress({ part, row }) {
-    const given = new URLSearchParams(location.hash.slice(1));
-    return "#" + new URLSearchParams({ view: "rollouts", run: given.get("run") ?? "", open: `${part}.${row}` });
   }
 }
 

@@ -2,13 +2,13 @@
 
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { board, fill, fixed, fullName, h, listing, name, nothing, percent, points, reselect, select, span, term, whole } from "../dom.js";
+import { board, fill, fixed, fullName, h, listing, name, nothing, percent, points, reselect, span, term, whole } from "../dom.js";
 import { learningTold } from "./figures.js";
 import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
 
 const BASES = [["eval/blind", "blind"], ["eval/shuffled", "shuffled"]];
-const SMOOTH = [["0", "as it is"], ["10", "10 rounds"], ["50", "50 rounds"], ["200", "200 rounds"]];
+const SMOOTH = 10; // rounds of a mean, as in curves.png
 
 /** What a chart of held-out pass@1 shows. */
 function heldOutNote(series) {
@@ -19,14 +19,12 @@ function heldOutNote(series) {
 export class Progress {
   constructor(section, refresh) {
     this.refresh = refresh;
-    this.smooth = "10";
     this.metric = "entropy";
     this.node = "";
     this.lead = h("p", { class: "lead wide" });
     this.heldOut = new Chart("Right on questions it never practised", { controls: [term("held-out pass@1")], note: heldOutNote([]) });
     this.reward = new Chart("Reward for its own answers", {
-      controls: [term("local reward"), select("mean over", SMOOTH, this.smooth, (value) => { this.smooth = value; refresh(); })],
-      note: "Mean reward of a node's own completions, unfiltered.",
+      controls: [term("local reward")], note: "Mean reward of a node's own completions, unfiltered, over the last 10 rounds.",
     });
     this.nodeSelect = h("span");
     this.tasks = new Chart("The same by task", { controls: [this.nodeSelect] });
@@ -49,8 +47,8 @@ export class Progress {
       return { against: "rounds", series: all.flatMap((each, at) => each.series.map((one) => ({ ...one, name: runs.find((run) => run.id === shown[at])?.title ?? "" }))) };
     };
     const [heldOut, reward, tasks, other] = await Promise.all([
-      curve("eval/pass@1", 0, summary.kind === "swarm" ? [] : BASES), curve("reward/local", this.smooth),
-      ask(`runs/${id}/curve`, { metric: "eval/pass@1", by: "task", node: this.node, points: 200 }), curve(this.metric, this.smooth),
+      curve("eval/pass@1", 0, summary.kind === "swarm" ? [] : BASES), curve("reward/local", SMOOTH),
+      ask(`runs/${id}/curve`, { metric: "eval/pass@1", by: "task", node: this.node }), curve(this.metric, SMOOTH),
     ]);
     this.leaderboard(summary);
     this.heldOut.note.textContent = heldOutNote(heldOut.series);

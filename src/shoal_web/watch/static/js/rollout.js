@@ -44,11 +44,23 @@ export class Rollout {
       h("h2", {}, "Question"), pictures(found.pictures), this.text("question", found.question, found.question_length, h("pre", { class: "text" }, escaped(found.question) || "(empty)")),
       found.answer === null ? null : h("p", {}, "Right answer: ", h("b", { class: "said" }, cut(found.answer, 1000)), found.drawing && h("span", { class: "drawn" }, picture(found.drawing, "the right answer, drawn"))),
       h("h2", { class: "block" }, "Completions"), h("div", { class: "side" }, answers),
-      h("h2", { class: "block" }, "Trained on by"),
-      found.learned.length ? listing("Who trained on it", "Updates that used this rollout.", learners, found.learned) : h("p", { class: "note" }, "No update of this run used it."),
+      found.proof ? this.proof(found) : [h("h2", { class: "block" }, "Trained on by"),
+      found.learned.length ? listing("Who trained on it", "Updates that used this rollout.", learners, found.learned) : h("p", { class: "note" }, "No update of this run used it.")],
       h("h2", { class: "block" }, "Identity"), h("p", { class: "note" }, "With these numbers anybody makes the same question again."),
       h("dl", { class: "facts" }, identity.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, value)))),
     ];
+  }
+
+  /** What was checked just now, of a rollout in an archive. */
+  proof({ proof: { key, wrong, question, rewards }, node }) {
+    const lines = [
+      key && ["signed by ", name(node), ", key ", h("code", {}, cut(key, 64))],
+      question && "question made again: it is the same", rewards && `reward computed again: it is the same (${rewards.map((each) => fixed(each)).join(", ")})`,
+      key && !wrong && !question && "its task is not installed here: neither question nor reward was checked",
+    ].filter(Boolean);
+    return [h("h2", { class: "block" }, "Proof"), h("ul", { class: "proof" },
+      lines.map((line) => h("li", {}, h("span", { class: "mark good", "aria-hidden": "true" }, "✓"), " ", line)),
+      wrong && h("li", {}, h("span", { class: "mark bad", "aria-hidden": "true" }, "✗"), " does not hold: ", cut(wrong, 200)))];
   }
 
   /** A text as it is, and how much of it is left out. */

@@ -1,8 +1,7 @@
 // Who learns from whom, peers, and what was refused.
 
 import { Chart } from "./charts.js";
-import { askSpread, drawCurves } from "./curves.js";
-import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, percent, reselect, select, span, term, whole } from "../dom.js";
+import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, percent, reselect, span, term, whole } from "../dom.js";
 import { drawGraph } from "./graph.js";
 import { ask } from "./net.js";
 
@@ -13,48 +12,38 @@ export class Swarm {
     this.nodeSelect = h("span");
     this.contributions = h("div", { class: "board" });
     this.gainsCard = card("Does the swarm help?", [this.nodeSelect], this.contributions);
-    this.rounds = "0";
-    this.select = select("rounds", [["0", "all"], ["20", "last 20"], ["100", "last 100"], ["500", "last 500"]], this.rounds, (value) => { this.rounds = value; this.again?.(); });
     this.graph = new Chart("Who learns from whom", {
       tall: true, note: "An arrow points from a maker to a node that trained on its rollouts. Wider arrows stand for more rollouts.",
-      controls: [this.select],
     });
     this.shapes = h("p", { class: "note" });
     this.graph.data.before(this.shapes);
-    this.refused = new Chart("Refused, by node");
     this.link = h("div");
     this.peers = h("div");
     this.defence = h("div");
     this.linkCard = card("This node's link", null, this.link);
     this.peersCard = card("Peers", null, this.peers);
     this.defenceCard = card("Refusals and attacks", null, this.defence);
-    for (const each of [this.gainsCard, this.peersCard, this.refused.element]) each.classList.add("wide");
+    for (const each of [this.gainsCard, this.peersCard]) each.classList.add("wide");
     this.aside = h("div", { class: "stack" }, this.linkCard, this.defenceCard);
-    this.aside.hidden = this.refused.element.hidden = true; // until it is known what they show
-    fill(section, h("div", { class: "grid" }, this.gainsCard, this.graph.element, this.aside, this.peersCard, this.refused.element));
+    this.aside.hidden = true; // until it is known what they show
+    fill(section, h("div", { class: "grid" }, this.gainsCard, this.graph.element, this.aside, this.peersCard));
   }
 
   async update(context) {
     this.again = () => this.update(context);
     const { id, summary } = context;
     const own = summary.kind !== "swarm"; // what only a node's own folder has
-    this.select.hidden = !own;
     if (!own) {
-      this.refused.element.hidden = this.aside.hidden = true;
+      this.aside.hidden = true;
       this.graph.element.classList.add("wide");
     }
-    const [graph, refused] = await Promise.all([
-      ask(`runs/${id}/graph`, { rounds: this.rounds }), own && askSpread(id, "rollouts/refused"),
-    ]);
+    const graph = await ask(`runs/${id}/graph`);
     const edges = graph.edges.filter((edge) => edge.peer);
     this.shapes.textContent = drawGraph(this.graph, edges, graph.more, summary);
     this.showGains(summary, graph.edges, own);
     this.showLink(summary.swarm);
     this.showPeers(summary.swarm);
-    if (!own) return;
-    this.refused.element.hidden = !refused.series.length;
-    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "This run does not record refusals." });
-    this.showDefence(summary);
+    if (own) this.showDefence(summary);
   }
 
   /** Contributions: from whom, how much of the gradient, and what of. */
