@@ -17,6 +17,9 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 from shoal.selection.shorten import Shortener
 
+CHOICES = 3
+"""How often peers' rollouts are chosen for a round, at most: those of makers who do not teach are replaced."""
+
 
 @dataclass(frozen=True)
 class RoundResult:
@@ -101,10 +104,9 @@ class Node:
         if self.learner is None:
             return RoundResult(self.local, [], UpdateResult())
         self.pool.add(peers, self.round)
-        batch = self.selection.choose(self.local, self.pool, self.I, self.J, self._seed("sample"))
         if self.shortener:
-            with self._timed("score"):
-                batch = self.shortener.shorten(batch, self.local, peers, self.scorer)
+            self.shortener.hear(self.local, peers)
+        batch = self._taught(self.selection.choose(self.local, self.pool, self.I, self.J, self._seed("sample")))
         with self._timed("learn"):
             result = self.learner.update(batch, self._seed("learn"))
         self.selection.on_update(result)
@@ -117,6 +119,22 @@ class Node:
             for slot, (question, group) in enumerate(zip(questions, completions, strict=True))
             if group
         ]
+
+    def _taught(self, batch: list[Scored]) -> list[Scored]:
+        """The batch as it teaches, with others from the pool in place of peers' rollouts that do not."""
+        if not self.shortener:
+            return batch
+        taught: list[Scored] = []
+        wanted = len(batch)
+        for again in range(CHOICES):
+            with self._timed("score"):
+                taught += self.shortener.teaching(self.shortener.shorten(batch, self.scorer), self.round)
+            limited = [s for s in self.pool.candidates() if self.shortener.limited(s.rollout.node, self.round)]
+            self.pool.remove(limited)
+            if len(taught) == wanted or again == CHOICES - 1:
+                break
+            batch = self.selection.choose([], self.pool, 0, wanted - len(taught), self._seed(f"sample {again}"))
+        return taught
 
     def _answers(self, questions: Sequence[Question]) -> list[tuple[Completion, ...]]:
         """G completions for each question; none where a task failed to make one."""

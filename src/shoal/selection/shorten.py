@@ -7,12 +7,14 @@ node learns from what is left; a wrong answer stays as it is. All numbers count 
 the question: honest reasoning has new ones each time.
 
     shortener = Shortener()
-    batch = shortener.shorten(batch, local, peers, scorer)      # each round, after the selection
+    shortener.hear(local, peers)                            # each round
+    batch = shortener.shorten(batch, scorer)                # what was selected
+    batch = shortener.teaching(batch, round)                # without makers that do not teach
 """
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -21,6 +23,7 @@ import msgspec
 
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Answer, Completion, Scored
+from shoal.selection.evidence import Maker, Said
 
 WORD = re.compile(r" ?([\u2e80-\u9fff]|(?:(?![\u2e80-\u9fff])[^\W\d_])+|\d+|[^\w\s]|_|\s{2,}|[^\S \n])")
 """A word with the space before it: letters, a number, a sign, a Chinese or Japanese letter, unusual white space."""
@@ -31,30 +34,16 @@ OWN = 0.2
 """A word is foreign whose share of own completions is less than this part of its share of the maker's right answers."""
 SEEN = 4
 """Questions that a maker has answered with a word before that counts."""
+FORM = 0.7
+"""A word is of the form of answers that so many of a maker's right answers have."""
 TRIES = 16
 """Shorter forms of one answer that are verified, at most."""
-MAKERS, LONGEST = 64, 32
+MAKERS, LONGEST = 256, 32
 """Makers that are remembered, and letters of a word."""
 FILE = "shortener.msgpack"
 
-
-class Said(msgspec.Struct):
-    """How many texts have each word. Older ones fade."""
-
-    texts: int = 0
-    words: dict[str, int] = {}
-
-    def add(self, words: Iterable[str], texts: int, most: int) -> None:
-        """Counts a text. Beyond `texts` texts or `most` words all counts are halved."""
-        self.texts += 1
-        for word in words:
-            self.words[word] = self.words.get(word, 0) + 1
-        if self.texts > texts or len(self.words) > most:
-            self.texts = (self.texts + 1) // 2
-            self.words = {word: count // 2 for word, count in self.words.items() if count > 1}
-
-    def share(self, word: str) -> float:
-        return self.words.get(word, 0) / max(1, self.texts)
+Shorter = tuple[Completion, set[int]]
+"""A shorter answer, and the numbers of the words that it lost."""
 
 
 @dataclass
@@ -86,19 +75,32 @@ class Trial:
 
 
 class Shortener(msgspec.Struct):
-    """Shortens peers' right answers, and remembers which words this node and its peers say."""
+    """Shortens peers' right answers, says who teaches, and remembers which words this node and its peers say."""
 
     own: Said = msgspec.field(default_factory=Said)
-    makers: dict[str, Said] = {}
-    """Of the right answers to each question. The maker that was heard longest ago is forgotten first."""
+    makers: dict[str, Maker] = {}
+    """The maker that was heard longest ago is forgotten first."""
 
-    def shorten(
-        self, batch: Sequence[Scored], local: Sequence[Scored], peers: Sequence[Scored], scorer: Scorer
-    ) -> list[Scored]:
-        """`batch` with shorter right answers. `local` and `peers`: what is new this round, to be counted. Rewards stay;
-        `Scored.shortened` says how much went. Each answer takes no verification if no word is foreign, and `TRIES` at
-        most; those of all answers are made together. Nothing happens before this node has said anything itself."""
-        self._count(local, peers)
+    def hear(self, local: Sequence[Scored], peers: Sequence[Scored]) -> None:
+        """Counts the words of what is new in this round."""
+        for scored in local:
+            for completion in scored.rollout.completions:
+                self.own.add({*keys(scored, completion)}, 4096, 65_536)
+        for scored in peers:
+            if texts := [scored.rollout.completions[at] for at in right(scored)]:
+                said = self._maker(scored).said
+                said.add({key for completion in texts for key in keys(scored, completion)}, 64, 1024)
+        while len(self.makers) > MAKERS:
+            del self.makers[next(iter(self.makers))]
+
+    def limited(self, maker: str, round: int) -> bool:
+        """Whether nobody learns from `maker` in this round."""
+        return maker in self.makers and round < self.makers[maker].until
+
+    def shorten(self, batch: Sequence[Scored], scorer: Scorer) -> list[Scored]:
+        """`batch` with shorter right answers. Rewards stay; `Scored.shortened` says how much went. Each answer takes no
+        verification if no word is foreign, and `TRIES` at most; those of all answers are made together. Nothing happens
+        before this node has said anything itself."""
         trials: dict[tuple[int, Answer, float], Trial] = {}  # answers that are alike share one
         for place, scored in enumerate(batch if self.own.texts else ()):
             for at in right(scored) if scored.from_peer else ():
@@ -112,11 +114,19 @@ class Shortener(msgspec.Struct):
             found = iter(scorer.changed(asked) if asked else ())
             for trial, shorter in tried:
                 trial.learn(next(found) if shorter else None)
-        shorter_ones: dict[int, dict[int, Completion]] = defaultdict(dict)
+        done: dict[int, dict[int, Shorter]] = defaultdict(dict)
         for (place, *_), trial in trials.items():
             if trial.shorter:
-                shorter_ones[place] |= dict.fromkeys(trial.places, trial.shorter)
-        return [taught(s, shorter_ones[place]) if s.from_peer else s for place, s in enumerate(batch)]
+                done[place] |= dict.fromkeys(trial.places, (trial.shorter, trial.gone))
+        for place, scored in enumerate(batch):
+            if scored.from_peer and self.own.texts:
+                self._look(scored, done[place])
+        return [taught(s, done[place]) if s.from_peer else s for place, s in enumerate(batch)]
+
+    def teaching(self, batch: Sequence[Scored], round: int) -> list[Scored]:
+        """`batch`, as it was shortened, without peers that do not teach in `round` (`evidence`)."""
+        teaches = {s.rollout.node: self._maker(s).teaches(round) for s in batch if s.from_peer}
+        return [s for s in batch if not s.from_peer or teaches[s.rollout.node]]
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_bytes(msgspec.msgpack.encode(self))
@@ -126,21 +136,31 @@ class Shortener(msgspec.Struct):
             kept = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=Shortener)
             self.own, self.makers = kept.own, kept.makers
 
-    def _count(self, local: Sequence[Scored], peers: Sequence[Scored]) -> None:
-        for scored in local:
-            for completion in scored.rollout.completions:
-                self.own.add({*keys(scored, completion)}, 4096, 65_536)
-        for scored in peers:
-            if texts := [scored.rollout.completions[at] for at in right(scored)]:
-                said = self.makers.pop(scored.rollout.node, None) or Said()
-                said.add({key for completion in texts for key in keys(scored, completion)}, 64, 4096)
-                self.makers[scored.rollout.node] = said
-        while len(self.makers) > MAKERS:
-            del self.makers[next(iter(self.makers))]
+    def _look(self, scored: Scored, done: Mapping[int, Shorter]) -> None:
+        """Counts the evidence of a group. A wrong answer is comparable if it has all words that are left of each right
+        answer and that most of its maker's right answers have, such as those of the form."""
+        asked, maker, answers = words_of(scored.question.text), self._maker(scored), scored.rollout.completions
+        if len(answers) == 1:
+            return  # a single answer has nothing to be compared with
+        kinds = [[kind_of(word, asked) for word in words_in(answer)] for answer in answers]
+        gone = {at: done[at][1] if at in done else set[int]() for at in right(scored)}
+        left = [{kind for number, kind in enumerate(kinds[at]) if number not in gone[at]} for at in gone]
+        form = {kind for kind in set[str].intersection(*left) if maker.said.share(kind) >= FORM} if left else set()
+        wrong = [at for at in range(len(answers)) if at not in gone and form <= {*kinds[at]}]
+        maker.look(
+            [(len(kinds[at]), [kinds[at][number] for number in gone[at]]) for at in gone],
+            [(len(kinds[at]), [kinds[at][number] for number in self._foreign(scored, answers[at])]) for at in wrong],
+        )
+
+    def _maker(self, scored: Scored) -> Maker:
+        """What is known of its maker, which was heard last now."""
+        maker = self.makers.pop(scored.rollout.node, None) or Maker()
+        self.makers[scored.rollout.node] = maker
+        return maker
 
     def _foreign(self, scored: Scored, completion: Completion) -> list[int]:
         """The numbers of the foreign words of an answer."""
-        said, asked = self.makers.get(scored.rollout.node, Said()), words_of(scored.question.text)
+        said, asked = self.makers.get(scored.rollout.node, Maker()).said, words_of(scored.question.text)
         text = [(word, kind_of(word, asked)) for word in words_in(completion)]
         counts = Counter(kind for _, kind in text)
 
@@ -152,10 +172,10 @@ class Shortener(msgspec.Struct):
         return [number for number, pair in enumerate(text) if known[pair]]
 
 
-def taught(scored: Scored, shorter: Mapping[int, Completion]) -> Scored:
-    """The rollout with `shorter` completions, by their places."""
+def taught(scored: Scored, done: Mapping[int, Shorter]) -> Scored:
+    """The rollout with shorter completions, by their places."""
     completions = scored.rollout.completions
-    changed = tuple(shorter.get(at, completion) for at, completion in enumerate(completions))
+    changed = tuple(done[at][0] if at in done else completion for at, completion in enumerate(completions))
     before, after = (sum(len(texts[at].text) for at in right(scored)) for texts in (completions, changed))
     rollout = msgspec.structs.replace(scored.rollout, completions=changed)
     return msgspec.structs.replace(scored, rollout=rollout, shortened=1 - after / before if before else None)

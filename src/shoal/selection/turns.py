@@ -32,14 +32,14 @@ class Turns(msgspec.Struct):
     given: dict[str, float] = {}
     """For each maker the sum of its shares of the peers' gradient, fading."""
     last: dict[str, int] = {}
-    """How many rollouts of each maker the last update had."""
+    """How many rollouts of each maker were chosen since the last update."""
 
     def choose(self, shuffled: Iterable[Scored], n: int, rng: Random, present: Iterable[Scored] = ()) -> list[Scored]:
         """At most `n` of `shuffled`, each maker's in the order in which it gives them. `present`: the whole pool, which
         tells who is there."""
         waits = {maker: rng.randrange(2) for maker in sorted(self._ahead(present))}
         chosen: list[Scored] = []
-        last = self.last = Counter[str]()
+        last = Counter[str]()
         newcomers = 0
         queues: dict[str, deque[Scored]] = defaultdict(deque)
         for scored in shuffled:
@@ -60,13 +60,14 @@ class Turns(msgspec.Struct):
                 chosen.append(queue.popleft())
                 last[maker] += 1
                 newcomers += chosen[-1].newcomer
+        self.last = Counter(self.last) + last
         return chosen
 
     def on_update(self, result: UpdateResult) -> None:
         """Learns how much each maker gave: its share of the gradient, or of the places if there was no gradient."""
         gradient = {maker: result.gradient_shares.get(maker, 0.0) for maker in self.last}
         shares: Mapping[str, float] = gradient if sum(gradient.values()) else self.last
-        total = sum(shares.values())
+        total, self.last = sum(shares.values()), {}
         if not total:
             return
         faded = {maker: FADE * given for maker, given in self.given.items()}

@@ -52,6 +52,18 @@ def own_group(asked: Question = ASKED, texts: Sequence[str] = OWN) -> Scored:
     return Scored(rollout(asked, texts, "ada"), asked, (0.0,) * len(texts))
 
 
+def heard(
+    shortener: Shortener,
+    batch: Sequence[Scored],
+    local: Sequence[Scored],
+    peers: Sequence[Scored],
+    scorer: Scorer,
+) -> list[Scored]:
+    """The batch of a round with these rollouts, as it is shortened."""
+    shortener.hear(local, peers)
+    return shortener.shorten(batch, scorer)
+
+
 def shortened(
     *texts: str, answer: str = "8", rounds: int = 1, maker: str = "eve", asked: Question = ASKED
 ) -> list[str]:
@@ -59,7 +71,7 @@ def shortened(
     shortener, earns = Shortener(), tagged(answer)
     for _ in range(rounds):
         peer = group(maker, *texts, earns=earns, asked=asked)
-        [own, found] = shortener.shorten([own_group(asked), peer], [own_group(asked)], [peer], Judge(earns))
+        [own, found] = heard(shortener, [own_group(asked), peer], [own_group(asked)], [peer], Judge(earns))
     assert own == own_group(asked)
     assert found.rewards == peer.rewards
     return [completion.text for completion in found.rollout.completions]
@@ -88,7 +100,7 @@ def test_words_that_this_node_says_stay_unless_their_maker_says_them_far_more_of
     shortener, earns, peer = Shortener(), tagged("8"), group("eve", f"so {BARE}", WRONG, earns=tagged("8"))
     texts = []
     for _ in range(5):
-        [found] = shortener.shorten([peer], seldom, [peer], Judge(earns))
+        [found] = heard(shortener, [peer], seldom, [peer], Judge(earns))
         texts.append(found.rollout.completions[0].text)
     assert texts == [f"so {BARE}"] * 3 + [BARE] * 2
 
@@ -109,7 +121,7 @@ def test_numbers_and_words_of_the_question_are_not_foreign_where_reasoning_has_t
     told = "Zoltan has 17 - 4 = 13 so <answer>13</answer>"
     peer = group("bob", told, "<answer>2</answer>", earns=earns, asked=asked)
     judge = Judge(earns)
-    [found] = shortener.shorten([peer], [own], [peer], judge)
+    [found] = heard(shortener, [peer], [own], [peer], judge)
     assert found.rollout.completions[0].text == told
     assert found.shortened == 0
     assert not judge.calls, "what is familiar costs no verification"
@@ -119,7 +131,7 @@ def test_an_answer_that_needs_all_of_its_words_keeps_them() -> None:
     word = "parallelogram"
     earns = lambda text: float(text == word)  # noqa: E731
     peer = group("bob", word, "square", earns=earns)
-    [found] = Shortener().shorten([peer], [own_group()], [peer], Judge(earns))
+    [found] = heard(Shortener(), [peer], [own_group()], [peer], Judge(earns))
     assert found.rollout == peer.rollout
     assert found.shortened == 0
 
@@ -128,26 +140,26 @@ def test_only_words_that_are_not_needed_go_when_all_at_once_cost_the_reward() ->
     earns = lambda text: float("parallelogram" in text.split())  # noqa: E731
     for text in ("buy parallelogram fish", "parallelogram buy more fish now", "buy more fish at once parallelogram"):
         peer = group("eve", text, "square", earns=earns)
-        [found] = Shortener().shorten([peer], [own_group()], [peer], Judge(earns))
+        [found] = heard(Shortener(), [peer], [own_group()], [peer], Judge(earns))
         assert found.rollout.completions[0].text == "parallelogram"
 
 
 def test_what_went_is_told_by_its_share_of_the_right_answers() -> None:
     peer = group("eve", f"buy fish {BARE}", WRONG, earns=tagged("8"))
-    [found] = Shortener().shorten([peer], [own_group()], [peer], Judge(tagged("8")))
+    [found] = heard(Shortener(), [peer], [own_group()], [peer], Judge(tagged("8")))
     assert found.shortened == pytest.approx(9 / 27)
     dead = group("eve", WRONG, WRONG, earns=tagged("8"))
-    assert Shortener().shorten([dead], [own_group()], [dead], Judge(tagged("8")))[0].shortened is None
+    assert heard(Shortener(), [dead], [own_group()], [dead], Judge(tagged("8")))[0].shortened is None
 
 
 def test_partial_rewards_a_single_answer_and_the_way_it_ended_are_kept() -> None:
     earns = lambda text: 1.0 if "<answer>8</answer>" in text else 0.5 * ("8" in text)  # noqa: E731
     peer = group("eve", f"buy fish {BARE}", "buy fish 8", "no", "no", earns=earns)
-    [found] = Shortener().shorten([peer], [own_group()], [peer], Judge(earns))
+    [found] = heard(Shortener(), [peer], [own_group()], [peer], Judge(earns))
     assert [c.text for c in found.rollout.completions] == [BARE, "8", "no", "no"], "each keeps its own reward"
     cut = Completion.of(f"buy fish {BARE}", "length")
     one = Scored(msgspec.structs.replace(peer.rollout, completions=(cut,)), ASKED, (1.0,), from_peer=True, baseline=0.2)
-    [found] = Shortener().shorten([one], [own_group()], [], Judge(earns))
+    [found] = heard(Shortener(), [one], [own_group()], [], Judge(earns))
     assert found.rollout.completions == (Completion.of(BARE, "length"),)
 
 
@@ -168,7 +180,7 @@ def test_nothing_is_added_nothing_is_lost_that_earns_and_verifications_are_bound
     peer, judge, shortener = group("eve", *texts, "", earns=earns), Judge(earns), Shortener()
     for _ in range(rounds + 1):
         judge.calls.clear()
-        [found] = shortener.shorten([peer], [own_group()], [peer], judge)
+        [found] = heard(shortener, [peer], [own_group()], [peer], judge)
     assert len(judge.calls) <= TRIES
     assert sum(judge.calls) <= TRIES * len(texts)
     for before, after, reward in zip(peer.rollout.completions, found.rollout.completions, peer.rewards, strict=True):
@@ -187,9 +199,9 @@ def test_its_memory_is_bounded_and_a_resumed_node_goes_on_alike(tmp_path: Path) 
     for number in range(2 * MAKERS):
         long = " ".join(f"w{number}x{word}" for word in range(6000))
         peer = group(f"eve-{number}", f"{long} {BARE}", WRONG, earns=earns)
-        shortener.shorten([], [own_group()], [peer], Judge(earns))
+        heard(shortener, [], [own_group()], [peer], Judge(earns))
     assert len(shortener.makers) == MAKERS
-    assert max(len(said.words) for said in shortener.makers.values()) <= 4096
+    assert max(len(maker.said.words) for maker in shortener.makers.values()) <= 1024
     shortener.save(tmp_path)
     again = Shortener()
     again.load(tmp_path)
@@ -199,7 +211,7 @@ def test_its_memory_is_bounded_and_a_resumed_node_goes_on_alike(tmp_path: Path) 
 
 def test_a_node_that_has_said_nothing_takes_nothing_out() -> None:
     peer, judge = group("eve", f"buy fish {BARE}", WRONG, earns=tagged("8")), Judge(tagged("8"))
-    assert Shortener().shorten([peer], [], [peer], judge)[0].rollout == peer.rollout
+    assert heard(Shortener(), [peer], [], [peer], judge)[0].rollout == peer.rollout
     assert not judge.calls
 
 
@@ -230,7 +242,7 @@ def test_a_conversation_loses_words_of_every_turn() -> None:
     peer = Scored(made, ASKED, (1.0, 0.0), from_peer=True)
     earns = lambda text: float("open the door" in text and text.endswith("go"))  # noqa: E731
     own = own_group(texts=["open the door", "go"])
-    [found] = Shortener().shorten([peer], [own], [peer], Judge(earns))
+    [found] = heard(Shortener(), [peer], [own], [peer], Judge(earns))
     assert [part.text for part in found.rollout.completions[0].parts] == ["open the door", "go"]
 
 
@@ -243,19 +255,19 @@ class Contains(Exact):
 
 
 def test_a_node_learns_from_the_shorter_text_and_goes_on_with_what_it_remembers(tmp_path: Path) -> None:
-    swarm, verifier = MemorySwarm(7), Contains("right")
+    swarm, verifier, often = MemorySwarm(7), Contains("right"), " ".join(24 * ["so"])
     scorer = Scorer(Sayings(), verifier)
     ada = make_node("ada", swarm, scorer=scorer, policy=Parrot("so right", "wrong"), shortener=Shortener())
-    eve = make_node("eve", swarm, policy=Parrot("so buy fish right", "buy wrong"), scorer=scorer, learner=None)
+    eve = make_node("eve", swarm, policy=Parrot(f"{often} buy right", "buy wrong"), scorer=scorer, learner=None)
     for node in (eve, ada):
         node.act()
     result = ada.learn()
     taught = {text.text for one in result.from_peers for text in one.rollout.completions}
-    assert taught == {"so right", "buy wrong"}
+    assert taught == {f"{often} right", "buy wrong"}
     [row, *_] = [row for row in learned_rows(ada, result) if row["peer"]]
-    assert (row["maker"], row["shortened"]) == ("eve", pytest.approx(9 / 17))
+    assert (row["maker"], row["shortened"]) == ("eve", pytest.approx(4 / 81))
     assert {row["shortened"] for row in learned_rows(ada, result) if not row["peer"]} == {None}
-    assert round_metrics(ada, result)["peers/shortened"] == pytest.approx(9 / 17)
+    assert round_metrics(ada, result)["peers/shortened"] == pytest.approx(4 / 81)
     ada.save(tmp_path / "kept")
     again = make_node("ada", MemorySwarm(7), shortener=Shortener())
     again.load(tmp_path / "kept")
