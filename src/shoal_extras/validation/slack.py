@@ -47,11 +47,14 @@ def slack(config: TasksConfig) -> str:
     except UserError as error:
         return f"slack: unknown: {error}"
     known = [(one.most_slack, label) for label, one in found.items() if one.slack]
+    if not known:
+        return "slack: unknown: these tasks tell no right answers"
     thoughts = sum(one.slack.get(THOUGHTS, 0) > 0 for one in found.values())
     loose = sum(share > 0 for share, _ in known)
     if not thoughts and not loose:
         return "slack: none: a right answer earns nothing with foreign text beside it"
-    worst = " ({:.0%} of answers to {})".format(*max(known)) if loose else ""
-    advice = "the rest is the tasks' own" if config.answer == STRICT else "--answer strict stops it, and steps, too"
+    worst = " (up to {:.0%}, {})".format(*max(known)) if loose else ""
+    strict = "--answer strict refuses it, and steps before answers, too"
+    advice = "the rest is the tasks' own" if config.answer == STRICT else strict
     where = f"{loose} of {len(known)} tasks{worst}, and in thoughts in {thoughts}"
     return f"slack: right answers earn with foreign text in {where}: {advice}"

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from shoal.cli.command import found_commands
 from shoal.identity.secret import OPEN, read_secret
 from shoal.runs.disk import disk_errors, locked
 from shoal.signals import on_stop
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--about", metavar="LINE", help="what it is, for those who are invited")
     add("--suite", metavar="NAME", help="the suite of tasks (default pond)")
     add("--task", action="append", dest="only", metavar="NAME", help="only this task of it; repeatable")
+    add("--answer", choices=("task", "strict"), help="strict: a word beside an answer makes it wrong (default task)")
     address = "by which others reach this machine; repeatable (default: its address in its network)"
     add("--address", action="append", dest="addresses", metavar="HOST", help=address)
     add("--port", type=int, metavar="N", help="of the relay; N + 1 to N + 3 are the others' (default 7447)")
@@ -52,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--human", action=switch, help="also a page on which people answer questions")
     pages = "where window and page listen (default 127.0.0.1); elsewhere they ask for the token in FOLDER/token"
     add("--pages", metavar="HOST", help=pages)
+
+
+def slack_of(settings: HostSettings) -> str:
+    """What foreign text earns in these tasks, by the command `validate`, in a line."""
+    validate = found_commands().get("validate")
+    return str(validate.load("validate").slack(settings.tasks)) if validate else "slack: unknown without shoal validate"
 
 
 def command(args: argparse.Namespace) -> int:
@@ -87,6 +95,7 @@ def command(args: argparse.Namespace) -> int:
             supervisor.start(stop)
             if not stop.is_set():
                 show(console, folder, settings, parts, word)
+                threading.Thread(target=lambda: say(slack_of(settings)), daemon=True).start()
             own = TransportOptions((f"tls/{LOOPBACK}:{settings.port}",), ca=keys.certificate)
             secret = read_secret(keys.secret_file, settings.swarm) if keys.secret_file else OPEN
             with closing(SwarmSource(settings.swarm, own, secret)) as source:

@@ -32,7 +32,7 @@ def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
         name=settings.swarm,
         about=settings.about,
         relays=tuple(f"tls/{at(each, settings.port)}" for each in reached),
-        tasks=EntryTasks(settings.suite, settings.only),
+        tasks=EntryTasks(settings.suite, settings.only, settings.answer),
         judges=() if settings.unjudged else (f"http://{at(reached[0], settings.port + 1)}#{keys.judge.id}",),
         key=keys.identity.id,
         signed=now,

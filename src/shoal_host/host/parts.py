@@ -60,6 +60,7 @@ def parts_of(folder: Path, settings: HostSettings, keys: HostKeys) -> list[Part]
     parts = [Part("relay", tuple(words), public, relay, f"tls/{at(reached, relay)}")]
     if not settings.unjudged:
         words = ["judge", *flags(listen=f"{public}:{judge}", data=records, suite=settings.suite, task=settings.only)]
+        words += flags(answer=settings.answer)
         parts.append(Part("judge", tuple(words), public, judge, f"http://{at(reached, judge)}"))
     words = ["watch", "--serve", *flags(listen=at(pages, window)), *page]
     words += [] if settings.unjudged else flags(judge=records)
@@ -67,7 +68,7 @@ def parts_of(folder: Path, settings: HostSettings, keys: HostKeys) -> list[Part]
     parts.append(Part("window", tuple(words), pages, window, f"http://{at(pages, window)}"))
     if settings.human:
         words = ["human", to_relay, "--no-open", *flags(listen=at(pages, human), home=folder / "human"), *page]
-        words += flags(swarm=settings.swarm, suite=settings.suite, only=settings.only)
+        words += flags(swarm=settings.swarm, suite=settings.suite, only=settings.only, answer=settings.answer)
         parts.append(Part("human", tuple(words), pages, human, f"http://{at(pages, human)}"))
     return parts
 

@@ -41,6 +41,7 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     about: Line = ""
     suite: str = "pond"
     only: Annotated[tuple[str, ...], Meta(max_length=32)] = ()
+    answer: Literal["task", "strict"] = "task"
     addresses: Annotated[tuple[Host, ...], Meta(max_length=4)] = ()
     """Names or IP addresses by which others reach this machine; none: found anew at each start."""
     port: Annotated[int, Meta(ge=1024, le=65_532)] = PORT
@@ -51,9 +52,13 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Where window and page for people listen."""
 
     @property
+    def tasks(self) -> TasksConfig:
+        return TasksConfig(suite=self.suite, only=list(self.only), answer=self.answer)
+
+    @property
     def unjudged(self) -> str:
         """The first task of which no judge asks, since it shows pictures or answers back; empty if there is none."""
-        names = [spec.name for spec in specs_of(TasksConfig(suite=self.suite, only=list(self.only)))]
+        names = [spec.name for spec in specs_of(self.tasks)]
         return next((name for name in names if self.suite == PICTURES or name == Guess.name), "")
 
     @property
@@ -85,7 +90,9 @@ def settled(folder: Path, given: dict[str, Any]) -> HostSettings:
         settings = msgspec.convert({**kept, **given}, HostSettings)
     except msgspec.ValidationError as error:
         raise UserError(f"{path if kept else 'the command line'}: {_explained(str(error))}") from None
-    specs_of(TasksConfig(suite=settings.suite, only=list(settings.only)))
+    specs_of(settings.tasks)
+    if settings.answer != "task" and settings.unjudged == Guess.name:
+        raise UserError("--answer strict is for answers of one text, and not for games")
     return settings
 
 

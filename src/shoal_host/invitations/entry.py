@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -46,14 +46,18 @@ class EntryTasks(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fi
 
     suite: Annotated[str, Meta(max_length=32)]
     only: Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=32)] = ()
+    answer: Literal["task", "strict"] = "task"
+    """Never a pattern, which a stranger would have written."""
 
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of `[tasks]` that say what is asked, so that nothing else is mixed in."""
-        return {"suite": self.suite, "only": list(self.only), "sources": [], "examples": "task", "answer": "task"}
+        said = {"suite": self.suite, "only": list(self.only), "answer": self.answer}
+        return {**said, "sources": [], "examples": "task"}
 
     def __str__(self) -> str:
-        return f"suite {self.suite}" + (f": {', '.join(self.only)}" if self.only else "")
+        tasks = f"suite {self.suite}" + (f": {', '.join(self.only)}" if self.only else "")
+        return tasks + (", with strict answers" if self.answer != "task" else "")
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", type=Path, metavar="DIR", help="its folder: key and records; made if absent")
     add("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
     add("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
+    add("--answer", default="task", metavar="FORM", help="as the swarm's nodes have it (default: what each task says)")
     for name, text in TERMS.items():
         default = getattr(terms, name)
         help = f"{text} (default {default:g})"
@@ -69,7 +70,7 @@ def command(args: argparse.Namespace) -> int:
         raise UserError("--work is 0 to 20")
     offset = time.time() - time.monotonic()  # so that the clock never jumps
     where = address_of(args.listen, LISTEN)
-    settings = {"suite": args.suite, "only": args.task}
+    settings = {"suite": args.suite, "only": args.task, "answer": args.answer}
     config = make_config({"tasks": settings}, "the command line").tasks
     with contextlib.ExitStack() as stack:
         tasks = Tasks(config)

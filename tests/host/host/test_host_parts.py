@@ -92,12 +92,14 @@ def test_key_and_certificate_fit_after_an_interrupt(tmp_path: Path, monkeypatch:
 
 
 def test_who_is_invited_gets_all_that_a_node_needs(tmp_path: Path) -> None:
-    settings, keys = made(tmp_path, swarm="club", suite="reef", only=("products",), about="Hello.")
+    settings, keys = made(tmp_path, swarm="club", suite="reef", only=("products",), about="Hello.", answer="strict")
     entry = read_invitation(invite(tmp_path, settings, keys), time.time()).entry
     config = make_config(entry.settings, "the invitation")
     assert config.network.connect == ["tls/192.0.2.7:7447"]
     assert config.evaluation.judges == [f"http://192.0.2.7:7448#{keys.judge.id}"]
     assert (config.tasks.suite, config.tasks.only, config.network.name) == ("reef", ["products"], "club")
+    assert config.tasks.answer == "strict"
+    assert "with strict answers" in str(entry.tasks)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,7 @@ def test_who_is_invited_gets_all_that_a_node_needs(tmp_path: Path) -> None:
         {},
         {"human": True, "private": True, "only": ("chain_sum", "spell_backward"), "pages": "0.0.0.0"},
         {"addresses": ("::1",)},
+        {"human": True, "answer": "strict"},
     ],
 )
 def test_shoal_knows_the_command_of_each_part(tmp_path: Path, given: dict[str, Any]) -> None:
@@ -128,6 +131,7 @@ def test_shoal_knows_the_command_of_each_part(tmp_path: Path, given: dict[str, A
         (("--suite", "no-such"), "no-such"),
         (("--task", "no-such"), "no-such"),
         (("--address", "a b"), "addresses"),
+        (("--suite", "games", "--answer", "strict"), "not for games"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, capsys: Capture, words: tuple[str, ...], told: str) -> None:

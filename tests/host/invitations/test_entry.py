@@ -44,7 +44,7 @@ CHANGES: list[dict[str, Any]] = [
     {"relays": ("evil.example.org:7447",)},
     {"relays": ("relay.example.org:7447", "evil.example.org:7447")},
     {"tasks": EntryTasks("paper")},
-    {"tasks": EntryTasks("reef", ("products",))},
+    {"tasks": EntryTasks("reef", ("products",), "strict")},
     {"judges": (f"https://evil.example.org#{KEY}",)},
     {"judges": ()},
     {"certificate": "cd" * 32},
