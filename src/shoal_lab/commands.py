@@ -14,6 +14,7 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
   shoal lab run studies/paper-guppy.toml                   all unfinished runs, on all cores; then the report
   shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
   shoal lab run DIR                                        goes on with a stopped or killed study
+  shoal lab run STUDY --on ray://HOST:10001                on a Ray cluster (docs/guides/ray.md)
   shoal lab report DIR                                     writes the report again; runs nothing
 
 The format of a study file: docs/guides/lab.md."""
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--out", type=Path, metavar="DIR", help="the study's folder (default: lab/NAME)")
     run.add_argument("--quick", action="store_true", help="a small part of the study, as its [quick] says")
     run.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one for each core)")
+    run.add_argument("--on", default="", metavar="WHERE", help="run on Ray: ray, or ray://HOST:PORT")
     add_allow_code(run)
     report = commands.add_parser("report", help="draw and write the report of a study")
     report.set_defaults(part=_report)
@@ -54,7 +56,7 @@ def _run(args: argparse.Namespace) -> int:
 
     try:
         with on_stop(stop):
-            failures = run_study(study, folder, console, args.jobs)
+            failures = run_study(study, folder, console, args.jobs, args.on)
     except KeyboardInterrupt:
         console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}", soft_wrap=True)
         return 130

@@ -17,7 +17,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 from PIL import Image  # which matplotlib needs
 
 from shoal.runs.curves import INK, MUTED
@@ -39,7 +38,7 @@ SHADES = 64
 """Colours of a PNG."""
 RESAMPLES = 2000
 """For the band around a curve, which has many points."""
-GRID = "#e6e6e6"
+
 COLOURS = ("#000000", "#0b5394", "#c05a00", "#38a169", "#8e3a9d", "#b58900", "#5f6b76")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.2, 2)), (0, (3, 1.5)))
 MARKS = "osD^vPX*<>"
@@ -89,16 +88,14 @@ def held_out_curves(regime: str, runs: Runs, study: Study) -> Picture:
     figure = Figure(figsize=(WIDTH, 4.0), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     by_flops = table[table["along"] == "flops"].assign(x=table["x"] / TERA)
-    words = "by compute" + (" (dotted line: where areas end)" if end > 0 else "")
     draw(left, table[table["along"] == "updates"], arms, "by updates", "round (a node makes an update in each)")
+    words = "by compute" + (" (dotted line: where areas end)" if end > 0 else "")
     draw(right, by_flops, arms, words, "teraFLOPs of a node, answering and learning")
     left.set_ylabel("held-out pass@1", fontsize=9.5, color=MUTED)
     for axes in (left, right):  # once both are drawn, as they share an axis
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
+        axes.set(xlim=(0, None), ylim=(0, None))
     if end > 0:
-        right.axvline(end / TERA, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+        right.axvline(end / TERA, color=MUTED, linewidth=0.9, linestyle=":", zorder=1)
     legend(figure, arms)
     caption = (
         "Held-out pass@1, mean over nodes: interquartile mean over seeds with its 95 % interval, if there are several. "
@@ -140,25 +137,22 @@ def style(place: int) -> dict[str, Any]:
 
 
 def draw(axes: Axes, table: pd.DataFrame, arms: Sequence[str], title: str, x: str) -> None:
-    """One panel: the curve of each of `arms`, with about eight marks, and its band, which is fainter, the more arms
-    there are. `table` has a row for each point, with columns arm, x, value, low and high."""
+    """One panel: the curve of each of `arms`, with about eight marks, and its band. `table` has a row for each point,
+    with columns arm, x, value, low and high."""
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, parse_math=False)
     axes.set_xlabel(x, fontsize=9.5, color=MUTED)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["bottom", "left"]].set_color(MUTED)
     axes.tick_params(labelsize=8.5, colors=MUTED, length=3)
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     for place, arm in enumerate(arms):
         rows = table[table["arm"] == arm]
         if rows.empty:
             continue
         look = style(place)
-        faint: dict[str, Any] = {"alpha": min(0.13, 0.6 / len(arms)), "linewidth": 0, "zorder": 2}
-        axes.fill_between(rows["x"], rows["low"], rows["high"], color=look["color"], **faint)
+        axes.fill_between(rows["x"], rows["low"], rows["high"], color=look["color"], alpha=0.1, linewidth=0)
         step = max(1, len(rows) // 8)
         every = (place * step // 4 % step, step)  # each arm's marks at other places
-        axes.plot(rows["x"], rows["value"], linewidth=1.8, markersize=4.5, markevery=every, zorder=3 + place, **look)
+        axes.plot(rows["x"], rows["value"], linewidth=1.8, markersize=4.5, markevery=every, **look)
     if not axes.lines:
         axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
 

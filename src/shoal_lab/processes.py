@@ -36,7 +36,7 @@ class Event:
 
     job: int
     kind: str
-    """progress, done or failed."""
+    """progress, done, failed, or on Ray lost: it is tried again."""
     value: Any = None
 
 

@@ -20,22 +20,22 @@ BASES: Final = "bases"
 
 
 def _hash_of_sources() -> str:
-    package = Path(__file__).parents[2]
+    room = Path(__file__).parents[1]
     found = hashlib.blake2b(digest_size=4)
-    for path in sorted(package.rglob("*.py")):
-        found.update(f"{path.relative_to(package).as_posix()}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    for path in sorted(room.glob("shoal*/**/*.py")):
+        found.update(f"{path.relative_to(room).as_posix()}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     return found.hexdigest()
 
 
 SOURCES: Final = _hash_of_sources()
-"""BLAKE2b, 4 bytes, over the path, the size and the bytes of each .py file of the package, in the order of their paths,
-when the process started. It knows no commit: the same files give the same hash, installed or in a checkout."""
+"""BLAKE2b, 4 bytes, over the path, the size and the bytes of each .py file of shoal's packages, in order of path, when
+the process started. It knows no commit: the same files give the same hash, installed or in a checkout."""
 
 
 def differences(path: Path, config: LabConfig) -> list[str]:
     """The settings of the run in `path` that differ from `config`, a line for each. Settings that its config.toml lacks
-    have their defaults. What changes no result does not matter: the place of the study's own models, checkpoints, and
-    `[network]`, which no run of a study reaches."""
+    have their defaults. What changes no result does not matter: the place of the study's own models and of nodes,
+    checkpoints, and `[network]`, which no run of a study reaches."""
     try:
         was = make_lab_config(read_config(path / CONFIG), str(path / CONFIG)).resolved()  # nothing is run
     except UserError as error:
@@ -49,7 +49,7 @@ def _plain(config: LabConfig) -> dict[str, Any]:
     config = config.model_copy(deep=True)
     config.policy.model = [_base(model) for model in config.policy.model]
     nested = config.model_dump(mode="json")
-    without = ("network.", "checkpoint_every")
+    without = ("network.", "checkpoint_every", "round.on", "round.gpus", "round.memory")
     names = [name for name, _ in settings_of(LabConfig) if not name.startswith(without)]
     return {name: reduce(lambda section, part: section[part], name.split("."), nested) for name in names}
 

@@ -6,7 +6,7 @@ Nothing is run again; the same folder gives the same report.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,13 @@ from rich.console import Console
 
 from shoal.errors import UserError
 from shoal.runs.disk import write_atomically
-from shoal.runs.tables import LEARNED, read_table
 from shoal.untrusted import json_safe
 from shoal_lab.cells import installed
 from shoal_lab.contrasts import Verdict, ratios, verdicts
 from shoal_lab.figures import held_out_curves, save
-from shoal_lab.measures import THRESHOLD, followers, times_to_threshold, up_to
+from shoal_lab.measures import THRESHOLD
 from shoal_lab.report_text import markdown
-from shoal_lab.results import Results, RunResult, by_seed, cuts, read_results
+from shoal_lab.results import Results, RunResult, by_seed, read_results
 from shoal_lab.statistics import ALPHA, iqm_interval
 
 REPORT = "report"
@@ -80,14 +79,12 @@ def _regime(results: Results, regime: str) -> dict[str, Any]:
     study, runs, figures = results.study, results.runs[regime], results.figures[regime]
     about = study.regimes[regime].about if regime in study.regimes else ""
     shared = {arm: next(iter(seeds.values())).cell.runs_of for arm, seeds in runs.items()}
-    spread = {arm: _spread(seeds, cuts(runs)[0]) for arm, seeds in runs.items()}
     return regime_data(figures) | {
         "about": about,
         "rounds": {arm: max(run.rounds for run in seeds.values()) for arm, seeds in runs.items()},
         "shared_runs": {arm: of for arm, of in shared.items() if of != arm},
         "counted_nodes": {arm: len(next(iter(seeds.values())).nodes) for arm, seeds in runs.items()},
         "arms": {arm: {name: figure_data(by_seed(figures, arm, name)) for name in figures} for arm in runs},
-        "spread": spread,
     }
 
 
@@ -103,37 +100,6 @@ def figure_data(values: pd.Series) -> dict[str, Any] | None:
     if known.empty:
         return None
     return {**asdict(iqm_interval(known)), "missing": len(values) - len(known), "seeds": values.to_dict()}
-
-
-def _spread(runs: Mapping[int, RunResult], rounds: float) -> dict[str, Any]:
-    """Who learned from whom, run by run. Lags: up to `rounds`."""
-    columns = ["round", "node", "task", "live", "peer"]
-    rows = {}
-    for seed, run in runs.items():
-        late = followers(times_to_threshold(up_to(run.own, rounds)))
-        rows[seed] = {
-            "first_from_others": first_from_others(read_table(run.path, LEARNED, columns, node=run.nodes)),
-            "followers": len(late),
-            "followers_reached": late["time"].notna().sum(),
-            "mean_lag": late["lag"].mean(),
-        }
-    runs_S = pd.DataFrame.from_dict(rows, orient="index", dtype=float)
-    return spread_data(runs_S) | {"by_seed": runs_S.to_dict()}
-
-
-def first_from_others(learned: pd.DataFrame) -> float:
-    """The share of nodes and tasks whose first live rollout that a node learned from was another's, with none of its
-    own in the same round. `learned`: rows of a run's `learned.parquet`."""
-    live = learned[learned["live"]].sort_values(["round", "peer"])
-    return float(live.drop_duplicates(["node", "task"])["peer"].mean())
-
-
-def spread_data(runs_S: pd.DataFrame) -> dict[str, Any]:
-    """Shares and lags as means over runs, counts as sums."""
-    shares, counts = ["first_from_others", "mean_lag"], ["followers", "followers_reached"]
-    runs_S = runs_S.reindex(columns=shares + counts)
-    sums = {name: int(runs_S[name].sum()) for name in counts}
-    return {name: float(runs_S[name].mean()) for name in shares} | sums
 
 
 def contrast_data(verdict: Verdict) -> dict[str, Any]:

@@ -195,7 +195,6 @@ def regime_text(data: dict[str, Any], name: str, regime: dict[str, Any]) -> str:
     lines.append(_under_table(data, regime))
     lines.append(_ratios(regime))
     lines += [picture_text(each) for each in data["figures"] if each["regime"] == name]
-    lines.append(_spread(data, regime))
     return "\n\n".join(line for line in lines if line)
 
 
@@ -238,24 +237,6 @@ def _ratios(regime: dict[str, Any]) -> str:
     if paper:
         words += " Which of the two the paper plots is not stated there (arXiv 2509.08721)."
     return words + "\n\n" + table(head, rows)
-
-
-def _spread(data: dict[str, Any], regime: dict[str, Any]) -> str:
-    rows = [
-        [
-            arm,
-            "–" if each["first_from_others"] is None else f"{each['first_from_others']:.0%}",
-            f"{each['followers_reached']} of {each['followers']}" if each["followers"] else "–",
-            "–" if each["mean_lag"] is None else f"{each['mean_lag']:.3g}",
-        ]
-        for arm, each in regime["spread"].items()
-    ]
-    head = ["", "first live rollout of a task was another's", "followers that learned it", "their mean lag, rounds"]
-    return (
-        "Who learned from whom. The first column: of all nodes and tasks, the share whose first live rollout learned "
-        "from was another node's. Followers: nodes other than a task's first to reach the threshold, over all tasks "
-        "that any node learned and all seeds. Provenance is no proof of cause.\n\n" + table(head, rows)
-    )
 
 
 def _figure(figure: dict[str, Any] | None) -> str:

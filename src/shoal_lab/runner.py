@@ -28,6 +28,7 @@ from shoal.policy.fetch import fetch_models
 from shoal.runs.disk import locked, write_atomically
 from shoal.runs.folder import CONFIG
 from shoal_lab.cells import DONE, run_cell
+from shoal_lab.far_cells import run_on_ray
 from shoal_lab.processes import Job, run_jobs
 from shoal_lab.provenance import BASES, differences
 from shoal_lab.recipes import RECIPE, Recipe, in_order
@@ -69,18 +70,19 @@ def _text(study: Study) -> str:
     return tomli_w.dumps(study.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
-def run_study(study: Study, folder: Path, console: Console, jobs: int = 0) -> list[str]:
-    """Runs what is left of a study and returns the failures, a line each. `jobs`: processes, 0 for one a core.
+def run_study(study: Study, folder: Path, console: Console, jobs: int = 0, on: str = "") -> list[str]:
+    """Runs what is left of a study and returns the failures, a line each. `jobs`: processes, 0 for one a core. `on`:
+    the Ray cluster that runs it instead (`shoal.parallel.cluster.connect`).
 
     Raises `UserError` if another process runs the study, if finished runs or models have other settings than it says
     now, or if a model cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with closing(locked(folder)):
-        return _run_left(study, folder, console, jobs or os.cpu_count() or 1)
+        return _run_left(study, folder, console, jobs or os.cpu_count() or 1, on)
 
 
-def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[str]:
+def _run_left(study: Study, folder: Path, console: Console, jobs: int, on: str) -> list[str]:
     cells = study.runs()
     left = [cell for cell in cells if not (folder / cell.path / DONE).exists()]
     _refuse_others(study, folder, [cell for cell in cells if cell not in left])
@@ -95,10 +97,13 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[s
         _make_bases(study, folder, jobs, bar)
         line = bar.add_task("", total=sum(config.rounds for config, _ in planned), unit="rounds")
         rounds, finished = [0] * len(planned), len(cells) - len(left)
-        with closing(run_jobs([(run_cell, cell) for cell in planned], min(jobs, len(planned)))) as events:
+        work: list[Job] = [(run_cell, cell) for cell in planned]
+        with closing(run_on_ray(on, study, folder, left) if on else run_jobs(work, min(jobs, len(work)))) as events:
             for event in events:
                 if event.kind == "progress":
                     rounds[event.job] = event.value
+                elif event.kind == "lost":
+                    bar.console.print(f"{left[event.job]}: {event.value}", markup=False)
                 elif event.kind == "done":
                     finished += 1
                 else:

@@ -62,8 +62,7 @@ def iqm_interval(scores: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
 
 def iqm_difference(treated: ArrayLike, control: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """The interquartile mean of `treated` less that of `control`; a resample draws the same seeds for both."""
-    above_R, below_R = _paired(treated, control)
-    draws_BR = _draws(len(above_R), resamples, seed)
+    above_R, below_R, draws_BR = _paired(treated, control, resamples, seed)
     drawn_B = _iqm(above_R[draws_BR]) - _iqm(below_R[draws_BR])
     return Interval(interquartile_mean(above_R) - interquartile_mean(below_R), *_percentiles(drawn_B))
 
@@ -71,11 +70,9 @@ def iqm_difference(treated: ArrayLike, control: ArrayLike, *, resamples: int = R
 def relative_difference(treated: ArrayLike, control: ArrayLike, *, seed: int = 0) -> Interval | None:
     """`iqm_difference` as a share of the control's interquartile mean, with its 95 % interval. None where the control
     is 0, or so near it that the interval has no end."""
-    above_R, below_R = _paired(treated, control)
-    base = interquartile_mean(below_R)
-    if base <= 0:
+    above_R, below_R, draws_BR = _paired(treated, control, RESAMPLES, seed)
+    if (base := interquartile_mean(below_R)) <= 0:
         return None
-    draws_BR = _draws(len(above_R), RESAMPLES, seed)
     above_B, below_B = _iqm(above_R[draws_BR]), _iqm(below_R[draws_BR])
     shares_B = np.where(below_B > 0, above_B / np.where(below_B > 0, below_B, 1) - 1, np.inf)
     low, high = np.quantile(shares_B, [0.025, 0.975], method="nearest")  # interpolation would take inf from inf
@@ -92,11 +89,10 @@ def probability_of_improvement(
     All pairs of runs are compared (Mann and Whitney's U over the number of pairs); a resample draws the same seeds for
     both.
     """
-    above_R, below_R = _paired(treated, control)
+    above_R, below_R, _ = _paired(treated, control, 0, seed)
     wins_RR = (above_R[:, None] > below_R) + 0.5 * (above_R[:, None] == below_R)
     runs = len(above_R)
-    times_BR = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=resamples)
-    shares_BR = times_BR.astype(np.float64) / runs
+    shares_BR = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=resamples) / runs
     return Interval(float(wins_RR.mean()), *_percentiles(((shares_BR @ wins_RR) * shares_BR).sum(axis=1)))
 
 
@@ -169,11 +165,14 @@ def finite(scores: ArrayLike) -> Array:
     return values
 
 
-def _paired(treated: ArrayLike, control: ArrayLike) -> tuple[Array, Array]:
+def _paired(
+    treated: ArrayLike, control: ArrayLike, resamples: int, seed: int
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Both arms, and the runs that each resample draws."""
     above_R, below_R = finite(treated), finite(control)
     if len(above_R) != len(below_R):
         raise ValueError("paired arms need the same runs")
-    return above_R, below_R
+    return above_R, below_R, _draws(len(above_R), resamples, seed)
 
 
 def _draws(runs: int, resamples: int, seed: int) -> NDArray[np.int64]:

@@ -45,6 +45,13 @@ class RoundConfig(Section):
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Processes that hold this run's models; 0: none but this one. auto: one for each core, on a CPU, for models of at
     most 200 million parameters that fit into memory, in a run that takes longer than the processes take to start."""
+    on: Annotated[str, Field(pattern=r"^(ray(://\S+)?)?$")] = ""
+    """Where this run's models are: on this machine; ray: on a Ray cluster, each node in an actor; ray://HOST:PORT: on
+    one elsewhere."""
+    gpus: float = Field(0.0, ge=0, le=1)
+    """The share of a GPU that Ray sets aside for a node."""
+    memory: float = Field(0.0, ge=0)
+    """Memory that Ray sets aside for a node, in GB; 0: it does not look."""
 
 
 class NetworkConfig(Section):

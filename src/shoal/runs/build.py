@@ -31,6 +31,7 @@ from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.remote import RemoteLearner, RemotePolicy
 from shoal.parallel.workers import Workers
+from shoal.policy.device import place
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Swarm
 from shoal.rewards import Combined, RewardVerifier, rewards_of
@@ -110,7 +111,7 @@ class Nodes:
         make_loss(config.learner.loss_type)
         make_weight(config.peers.weight)
         use_threads(config, ranks)
-        self.placement = place_rank(config, ranks)
+        self.placement = place("cpu", "auto") if config.round.on else place_rank(config, ranks)
         if ranks.is_zero and not self.rewards:  # so is that of a reward function
             key = hash_of(("judge", config.seed)).encode()  # the nodes of one process know each other
             self.rewards = rewards_of(config, self._verifier, self.placement, key)
@@ -234,9 +235,14 @@ class Nodes:
             loaded = make_policies(config, sources, checkpoint, self.placement, self.ranks, status)
             made = own | dict(zip(sources, loaded, strict=True))
             return [made[name] for name in names]
-        status(f"starting {count} worker processes")
-        threads = config.threads or max(1, usable_cores() // count)
-        self.workers = Workers(partial(make_nodes, config, checkpoint, threads), learning, count, threads)
+        if config.round.on:
+            from shoal.parallel.cluster import RayWorkers  # Ray, only now
+
+            self.workers = RayWorkers(config, checkpoint, make_nodes, learning)
+        else:
+            status(f"starting {count} worker processes")
+            threads = config.threads or max(1, usable_cores() // count)
+            self.workers = Workers(partial(make_nodes, config, checkpoint, threads), learning, count, threads)
         self._stack.callback(self.workers.close)
         return [
             RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)

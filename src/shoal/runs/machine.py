@@ -66,10 +66,10 @@ def busy_cores() -> float:
 
 def count_workers(config: Config, learning: Mapping[str, str], placement: Placement, ranks: Ranks, joined: bool) -> int:
     """How many worker processes keep the models of the nodes in `learning`; 0: this process does."""
-    wanted = config.round.workers
+    wanted = len(learning) if config.round.on else config.round.workers
     possible = (
         len(learning) > 0
-        and placement.device.type == "cpu"
+        and (placement.device.type == "cpu" or config.round.on)
         and ranks.size == 1
         and not joined
         and config.policy.engine == OWN
@@ -79,8 +79,8 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
     if wanted != "auto":
         if wanted and not possible:
             raise UserError(
-                "round.workers needs nodes that learn in one process of `shoal run`, with --device cpu and without "
-                "another --engine, several ranks, or a policy or learner of your own; use --workers 0 or auto"
+                "--workers and --on ray need nodes that learn in one process of `shoal run`, without another --engine, "
+                "several ranks, or a policy or learner of your own; --workers N also needs --device cpu"
             )
         return min(wanted, len(learning))
     count = min(len(learning), usable_cores() // max(1, config.threads))

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from shoal.untrusted import json_safe
 from shoal_lab.contrasts import verdicts
-from shoal_lab.report import contrast_data, figure_data, regime_data, spread_data, write_report
+from shoal_lab.report import contrast_data, figure_data, regime_data, write_report
 from shoal_lab.report_text import markdown
 from shoal_lab.study import ContrastSpec
 from studies import make_study
@@ -66,8 +66,7 @@ def of_regime(regime: dict[str, Any], table: pd.DataFrame) -> dict[str, Any]:
         arm: {name: figure_data(table.loc[arm][name]) if figure else None for name, figure in figures.items()}
         for arm, figures in regime["arms"].items()
     }
-    spread = {arm: spread_data(pd.DataFrame(each["by_seed"], dtype=float)) for arm, each in regime["spread"].items()}
-    return regime_data(table) | {"arms": arms, "spread": spread}
+    return regime_data(table) | {"arms": arms}
 
 
 def differences(reported: Any, found: Any, where: str = "") -> Iterator[str]:
