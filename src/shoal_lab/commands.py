@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("study", type=Path, metavar="STUDY", help="a study file, or the folder of a study")
     run.add_argument("--out", type=Path, metavar="DIR", help="the study's folder (default: lab/NAME)")
     run.add_argument("--quick", action="store_true", help="a small part of the study, as its [quick] says")
-    run.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one for each core)")
+    run.add_argument("--jobs", type=int, default=0, metavar="N", help="processes here (default: one for each core)")
     run.add_argument("--on", default="", metavar="WHERE", help="run on Ray: ray, or ray://HOST:PORT")
     add_allow_code(run)
     report = commands.add_parser("report", help="draw and write the report of a study")

@@ -27,28 +27,15 @@ TRIES: Final = 3
 """How often a cell is tried that is lost again and again before it has a new checkpoint."""
 
 
-class News:
-    """In Ray: what cells report, until the driver takes it."""
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[int, int, bytes]] = []
-
-    def put(self, item: tuple[int, int, bytes]) -> None:
-        self._kept.append(item)
-
-    def take(self) -> list[tuple[int, int, bytes]]:
-        kept, self._kept = self._kept, []
-        return kept
-
-
 def run_on_ray(on: str, study: Study, folder: Path, cells: Sequence[Cell]) -> Generator[Event, None, None]:
     """Runs `cells` in the Ray cluster `on`, and yields what happens. Closing the iterator ends them at once. Raises
     `UserError`."""
     ray = connect(on)
+    from ray.util.queue import Queue
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    news = ray.remote(News).options(num_cpus=0, scheduling_strategy=here).remote()
+    news = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
     bases, task = ray.put(pack(folder / BASES)), ray.remote(far_cell)
     waiting, running, tries = deque(range(len(cells))), dict[Any, int](), Counter[int]()
 
@@ -64,7 +51,7 @@ def run_on_ray(on: str, study: Study, folder: Path, cells: Sequence[Cell]) -> Ge
                 running[cell_task.remote(SOURCES, study, cell, bases, begun, news, number, apart)] = number
                 waiting.popleft()
             ended, _ = ray.wait(list(running), timeout=PAUSE)
-            for number, rounds, files in ray.get(news.take.remote()):
+            for number, rounds, files in news.get_nowait_batch(news.qsize()):
                 if files:
                     _keep(files, folder / cells[number].path)
                     tries[number] = 0
@@ -90,7 +77,7 @@ def run_on_ray(on: str, study: Study, folder: Path, cells: Sequence[Cell]) -> Ge
     finally:
         for ref in running:
             ray.cancel(ref, force=True)
-        ray.kill(news)
+        news.shutdown(force=True)
 
 
 def _plan(ray: Any, config: LabConfig) -> tuple[dict[str, float], int, bool]:
@@ -116,8 +103,6 @@ def far_cell(
     sources: str, study: Study, cell: Cell, bases: bytes, begun: bytes, news: Any, number: int, apart: bool
 ) -> bytes:
     """In Ray: runs a cell, and returns the folder of its run. `apart`: its nodes are actors. Raises `UserError`."""
-    import ray
-
     if sources != SOURCES:
         raise UserError("a machine of the Ray cluster has another version of shoal than this one: install the same")
     with TemporaryDirectory(prefix="shoal-") as room:
@@ -134,7 +119,7 @@ def far_cell(
             newest = max((each.name for each in (path / CHECKPOINTS).glob("round-*")), default="")
             files = pack(path) if newest > sent else b""
             sent = max(sent, newest)
-            ray.get(news.put.remote((number, round, files)))
+            news.put((number, round, files))
 
         run_cell(config, path, on_round)
         return pack(path)

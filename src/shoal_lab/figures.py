@@ -38,7 +38,6 @@ SHADES = 64
 """Colours of a PNG."""
 RESAMPLES = 2000
 """For the band around a curve, which has many points."""
-
 COLOURS = ("#000000", "#0b5394", "#c05a00", "#38a169", "#8e3a9d", "#b58900", "#5f6b76")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.2, 2)), (0, (3, 1.5)))
 MARKS = "osD^vPX*<>"

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import tomli_w
 from distillation import with_example
@@ -153,10 +154,29 @@ def test_a_killed_study_goes_on(tmp_path: Path) -> None:
     assert [row["round"] for row in rows if row["node"] == "node-1"] == list(range(13))
 
 
+def test_ctrl_c_ends_a_study_and_all_its_processes(tmp_path: Path) -> None:
+    study = {**STUDY, "base": {**STUDY["base"], "rounds": 10_000}}  # type: ignore[dict-item]
+    file, out = write(tmp_path / "a.toml", study), tmp_path / "out"
+    command = [sys.executable, "-m", "shoal", "lab", "run", str(file), "--out", str(out), "--jobs", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while len(list(out.glob("runs/*/*/*/metrics.jsonl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"shoal lab run {out}" in said
+    assert len(started) >= 2
+    assert psutil.wait_procs(started, timeout=30)[1] == []
+
+
 def _work(value: str, tell: object) -> None:
     tell(len(value))  # type: ignore[operator]
     if value == "die":
         os._exit(3)
+    if value == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     if value == "raise":
         raise ValueError("no")
 
@@ -174,11 +194,13 @@ def test_what_a_failed_job_did_to_its_process_is_gone() -> None:
 
 
 def test_jobs_that_die_or_raise_cost_themselves_alone() -> None:
-    events = list(run_jobs([(_work, (word,)) for word in ("fine", "die", "raise", "well")], 2))
+    words = ["fine", "die", "raise", "kill", "kill", "well"]
+    events = list(run_jobs([(_work, (word,)) for word in words], 2))
     ends = {event.job: event for event in events if event.kind != "progress"}
-    assert [ends[job].kind for job in range(4)] == ["done", "failed", "failed", "done"]
+    assert [ends[job].kind for job in range(6)] == ["done", "failed", "failed", "failed", "failed", "done"]
     assert "code 3" in ends[1].value
     assert "ValueError: no" in ends[2].value
+    assert "code -9" in ends[3].value
     assert Event(0, "progress", 4) in events
 
 
