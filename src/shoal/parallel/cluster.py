@@ -12,6 +12,7 @@ import io
 import logging
 import math
 import tarfile
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import blake2b
@@ -38,9 +39,10 @@ def connect(where: str) -> Any:
     except ImportError as error:
         raise UserError("--on ray needs Ray: pip install 'shoal[ray]'") from error
     if not ray.is_initialized():
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
-            ray.init(None if where == "ray" else where, **quiet)
+            with warnings.catch_warnings(action="ignore"):
+                address = None if where == "ray" else where
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ImportError, RuntimeError, ValueError) as error:
             raise UserError(f"cannot reach Ray at {where}: {(str(error) or repr(error)).splitlines()[0]}") from error
     return ray
