@@ -48,8 +48,6 @@ def _run(args: argparse.Namespace) -> int:
 
     console = Console()
     study, folder = open_study(args.study, args.out, args.quick, args.allow_code)
-    for warning in study.hopeless():
-        console.print(warning, style="yellow", highlight=False)
 
     def stop() -> None:
         raise KeyboardInterrupt

@@ -8,7 +8,7 @@ from shoal.config.load import make_config
 from shoal.config.sections import Section
 from shoal.config.settings import Config
 from shoal.errors import nearest
-from shoal_lab.payloads import PAYLOADS
+from shoal_lab.attacks import PAYLOADS
 from shoal_lab.recipes import BASE
 
 

@@ -28,7 +28,6 @@ from shoal_lab.statistics import (
     interquartile_mean,
     iqm_difference,
     pairs_needed,
-    probability_of_improvement,
     relative_difference,
     sign_flip_test,
 )
@@ -69,8 +68,6 @@ class Contrast:
     """Of interquartile means, `treated` less `control`, with the paired bootstrap interval."""
     mean_difference: float
     """What is tested."""
-    improvement: Interval
-    """Probability that a run of `treated` is above one of `control`."""
     p: float
     beyond_p: float
     """With a margin: p of a difference larger than that."""
@@ -189,7 +186,6 @@ def compare(pairs: Sequence[Pairs]) -> list[Contrast]:
             unpaired=unpaired,
             difference=iqm_difference(above, below),
             mean_difference=float((above - below).mean()),
-            improvement=probability_of_improvement(above, below),
             p=test["p"],
             beyond_p=test["beyond_p"],
             adjusted_p=test["adjusted_p"],

@@ -46,13 +46,11 @@ class Experiment(Nodes):
         settings = self.experiment
         attack = settings.attack if name in self.adversaries else ""
         node.swarm = Controlled(node.swarm, settings, self.config.seed, attack)
-        if name in self.frozen:
+        if name in self.frozen or name in self.adversaries:
             node.learner = None
         if name in self.adversaries:
-            node.learner = None
-            share = settings.payload_share
-            active = lambda: node.round > settings.honest_rounds  # noqa: E731
-            node.policy = Adversary(settings.attack, self.tasks, policy, share, active)
+            attacks = lambda: node.round > settings.honest_rounds  # noqa: E731
+            node.policy = Adversary(settings.attack, self.tasks, policy, settings.payload_share, attacks)
         return node
 
 

@@ -3,7 +3,7 @@
     metrics = metrics_frame(read_metrics(folder))
     curve = held_out(metrics)["node-1"].dropna()           # a number for each round that was evaluated
     area(curve), final(curve)
-    summary(metrics, threshold=0.2)                        # one figure of each kind for the run
+    summary(metrics)                                       # one figure of each kind for the run
 
 Held-out pass@1 and local unfiltered reward count. Reward over the training set is a diagnostic: it rises by the choice
 of what to train on alone (docs/concepts/paper.md). NaN stands for what was not measured; a measure of nothing is NaN,
@@ -18,11 +18,6 @@ import numpy as np
 import pandas as pd
 
 PASS = "eval/pass@1"
-THRESHOLD = 0.1
-"""Held-out pass@1 of a task from which a node counts as having learned it."""
-HOLD = 2
-"""Evaluations in a row that must reach a threshold: of few questions one may pass by luck. With 16 answers and a chance
-of 0.02, one of eleven reaches 0.1 in 36 % of cases, two in a row in 1.5 %."""
 FEWEST = 4
 """Evaluations that an area along FLOPs rests on at least: fewer are a straight line drawn over what nobody saw."""
 FAMILIES = ("task/", "per_round/", "run/", "attack/")
@@ -119,32 +114,6 @@ def final(curve: pd.Series, share: float = 0.1) -> float:
     return float(curve.iloc[-max(1, math.ceil(round(share * len(curve), 9))) :].mean())
 
 
-def time_to_threshold(curve: pd.Series, threshold: float, hold: int = 1) -> float:
-    """The first round whose evaluation is at least `threshold`, as are the `hold` - 1 after it. NaN if there is
-    none."""
-    reached = np.convolve(curve >= threshold, np.ones(hold), "valid") == hold if len(curve) >= hold else []
-    return float(curve.index[np.argmax(reached)]) if np.any(reached) else math.nan
-
-
-def times_to_threshold(metrics: pd.DataFrame, threshold: float = THRESHOLD, hold: int = HOLD) -> pd.DataFrame:
-    """A row for each task and node that was evaluated on it: the round in which the node reached the `threshold` (NaN:
-    never), the first round in which a node of the run did, and the node's last evaluation."""
-    rows = [
-        {"task": task, "node": node, "time": time_to_threshold(curve, threshold, hold), "last": curve.index[-1]}
-        for task in tasks(metrics)
-        for node, curve in curves(held_out(metrics, task)).items()
-    ]
-    found = pd.DataFrame(rows, columns=["task", "node", "time", "last"])
-    return found.assign(first=found.groupby("task")["time"].transform("min"))
-
-
-def followers(times: pd.DataFrame) -> pd.DataFrame:
-    """Of `times_to_threshold`, the nodes but a first of each task that any learned, with their `lag` behind it."""
-    late = times[times["first"].notna()].sort_values("time", kind="stable")
-    late = late[late.groupby("task").cumcount() > 0]
-    return late.assign(lag=late["time"] - late["first"])
-
-
 def forgetting(tasks: Iterable[pd.Series]) -> float:
     """F: the mean over tasks of the best earlier accuracy less the last, of one node's curve for each task.
 
@@ -158,8 +127,6 @@ def forgetting(tasks: Iterable[pd.Series]) -> float:
 def summary(
     metrics: pd.DataFrame,
     *,
-    threshold: float = THRESHOLD,
-    hold: int = HOLD,
     nodes: Collection[str] | None = None,
     rounds: float = math.nan,
     compute: float | None = None,
@@ -169,9 +136,6 @@ def summary(
 
     - `held_out/...`: means over those of `nodes` that are evaluated (default: those that train, else all); NaN if one
       of them lacks the figure. `task/NAME/...`: of one task.
-    - `threshold/reached`: the share of nodes and tasks that reached `threshold`. `threshold/rounds`, `threshold/lag`
-      (behind a task's first learner): a node that never learns counts with the round of its last evaluation (Royston
-      and Parmar, BMC Medical Research Methodology 13:152, 2013).
     - `cumulative/...`: sums over those nodes. `mean/...`: means over their rounds. `per_node/...`: means over them.
     - `total/refused`: the sum over all nodes.
     """
@@ -182,8 +146,6 @@ def summary(
     metrics, own = up_to(metrics, rounds), up_to(whole, rounds)
     found = curves(held_out(own))
     by_task = {task: curves(held_out(own, task)) for task in tasks(own)}
-    times = times_to_threshold(own, threshold, hold)
-    late = followers(times)
     end = None if math.isnan(rounds) else rounds
     figures = {
         "held_out/area_per_update": _mean(area(curve, end) for curve in complete.values()),
@@ -196,9 +158,6 @@ def summary(
         "held_out/forgetting": _mean(
             forgetting(each[node] for each in by_task.values() if node in each) for node in found
         ),
-        "threshold/reached": _mean(times["time"].notna()),
-        "threshold/rounds": _mean(times["time"].fillna(times["last"])),
-        "threshold/lag": _mean(late["lag"].fillna(late["last"] - late["first"])),
     }
     for task, each in by_task.items():
         figures[f"task/{task}/area_per_update"] = _mean(

@@ -46,9 +46,11 @@ def run_jobs(jobs: Sequence[Job], count: int) -> Generator[Event, None, None]:
     context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
     context.set_forkserver_preload(["shoal_lab.experiment"])
     heard, told = context.Pipe(duplex=False)
-    pool = ProcessPool(count, max_tasks=1, initializer=_begin, initargs=(told,), context=context)
+    pool: Any = ProcessPool(count, max_tasks=1, initializer=_begin, initargs=(told,), context=context)
     try:
-        left = {pool.schedule(_work, (number, *job)): number for number, job in enumerate(jobs)}
+        left: dict[Future[None], int] = {
+            pool.schedule(_work, (number, *job)): number for number, job in enumerate(jobs)
+        }
         while left:
             ended = wait(left, PAUSE, FIRST_COMPLETED).done
             while heard.poll():
@@ -75,7 +77,7 @@ def _work(number: int, function: Callable[..., None], arguments: tuple[Any, ...]
     function(*arguments, lambda value: _told.send((number, "progress", value)))
 
 
-def _outcome(future: "Future[None]") -> tuple[str, str]:
+def _outcome(future: Future[None]) -> tuple[str, str]:
     """How a job ended: the kind of an event and its value."""
     error = future.exception()
     if error is None:

@@ -1,7 +1,4 @@
-"""What made a run: its code, and its settings beside those of its study now.
-
-python -m shoal_lab.provenance     # the hash of the sources that this python would run
-"""
+"""What made a run: its code, and its settings beside those of its study now."""
 
 import hashlib
 from functools import reduce
@@ -58,7 +55,3 @@ def _base(model: str) -> str:
     """`base:NAME` for the folder of a model that a study made, since that folder can be moved."""
     path = Path(model)
     return BASE + path.name if path.is_absolute() and path.parent.name == BASES else model
-
-
-if __name__ == "__main__":
-    print(SOURCES)

@@ -19,8 +19,7 @@ from shoal.runs.disk import write_atomically
 from shoal.untrusted import json_safe
 from shoal_lab.cells import installed
 from shoal_lab.contrasts import Verdict, ratios, verdicts
-from shoal_lab.figures import held_out_curves, save
-from shoal_lab.measures import THRESHOLD
+from shoal_lab.figures import draw_curves
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, RunResult, by_seed, read_results
 from shoal_lab.statistics import ALPHA, iqm_interval
@@ -41,11 +40,8 @@ def write_report(folder: Path, console: Console) -> Path:
             old.unlink()
     except OSError as error:
         raise UserError(f"cannot write {room}: {error.strerror or error}") from error
-    data["figures"] = []
-    for regime, runs in results.runs.items():
-        picture = held_out_curves(regime, runs, study)
-        save(picture, room)
-        data["figures"].append({"name": picture.name, "regime": picture.regime, "caption": picture.caption})
+    drawn = {regime: draw_curves(regime, runs, study, room) for regime, runs in results.runs.items()}
+    data["figures"] = [{"name": name, "regime": regime, "caption": words} for regime, (name, words) in drawn.items()]
     write_atomically(room / "report.json", (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
     path = room / "report.md"
     write_atomically(path, markdown(data).encode())
@@ -62,11 +58,9 @@ def gather(results: Results, found: Sequence[Verdict]) -> dict[str, Any]:
     own = [run for run in results.finished if run.cell.is_own]  # a run that two arms share counts once
     return study.model_dump(include={"title", "about", "expect", "changed", "seeds", "figure"}) | {
         "command": f"shoal lab run {results.folder / 'study.toml'}" + (" --allow-code" if study.code else ""),
-        "threshold": THRESHOLD,
         "alpha": ALPHA,
         "finished": len(own),
         "unfinished": [str(cell) for cell in results.unfinished if cell.is_own],
-        "differs": {str(run.cell): run.differs for run in own if run.differs},
         "seconds": float(pd.Series([run.seconds for run in own]).sum()),
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
@@ -104,22 +98,12 @@ def figure_data(values: pd.Series) -> dict[str, Any] | None:
 
 def contrast_data(verdict: Verdict) -> dict[str, Any]:
     """A contrast and what came out."""
-    spec = verdict.spec
-    said: dict[str, Any] = {
-        "name": verdict.name,
-        "regime": verdict.regime,
-        "title": verdict.title,
-        "treated": spec.treated,
-        "control": spec.control,
-        "figure": spec.figure,
-        "expect": spec.expect,
-        "share": spec.margin,
-        "found": verdict.found,
-        "outcome": verdict.outcome,
-        "sentence": verdict.sentence,
-        "relative": verdict.relative and asdict(verdict.relative),
+    spec = verdict.spec.model_dump(include={"treated", "control", "figure", "expect"}) | {"share": verdict.spec.margin}
+    names = ("name", "regime", "title", "found", "outcome", "sentence")
+    said = {name: getattr(verdict, name) for name in names} | {
+        "relative": verdict.relative and asdict(verdict.relative)
     }
-    return (asdict(verdict.contrast) if verdict.contrast else {}) | said
+    return (asdict(verdict.contrast) if verdict.contrast else {}) | spec | said
 
 
 def _versions(runs: list[RunResult]) -> dict[str, str]:

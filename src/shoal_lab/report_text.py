@@ -27,8 +27,6 @@ def _head(data: dict[str, Any]) -> str:
         state += f" **Not finished, and left out:** {some(left)}."
     if seeds == 1:
         state += " **One seed: nothing here has an interval, and nothing may be concluded.**"
-    if data["differs"]:
-        state += f" **Finished with other settings than the study has now:** {some(list(data['differs']))}."
     lines.append(state)
     lines.append(f"To repeat it:\n\n    {data['command']}")
     for whose, versions in data["versions"].items():
@@ -49,6 +47,10 @@ there is no effect. What was not measured is –. All figures of tables, contras
 `report.json`. All points of a picture: the CSV beside it. \
 The version of shoal ends with a hash of its .py files. The same seed gives the same digits on one machine with the \
 same number of threads; on another kind of processor they are not promised."""
+DIFFERENT = {
+    "rounds": " Rounds differ ({}): the pictures and the means along FLOPs show the rest.",
+    "counted_nodes": " Nodes that count differ ({}): cumulative rewards are sums over them and not comparable.",
+}
 EXPECTED = {"above": "above", "below": "below", "equal": "equal within ±{:.0%}", "unknown": "–"}
 
 
@@ -70,19 +72,17 @@ def expectations(data: dict[str, Any]) -> str:
             f"**{each['outcome']}**" + ("" if each["found"] == each["outcome"] else f" ({each['found']})"),
             percent(each["relative"]),
             _p(each) if "adjusted_p" in each else "–",
-            cell(each["improvement"]) if each.get("seeds", 0) > 1 else "–",
         ]
         for each in contrasts
     ]
-    head = ["contrast", "arms", "figure", "expected", "came out", "difference", "adjusted p", "P(improvement)"]
+    head = ["contrast", "arms", "figure", "expected", "came out", "difference", "adjusted p"]
     lines.append(table(head, rows))
     lines.append(
         "Paired exact sign-flip tests of whole runs, two one-sided ones where equality was expected; p by Holm over "
         "all contrasts that could be made and ask for the same, a difference or equality, in all regimes together; a p "
         f"of at most {data['alpha']:g} is a result. Differences in percent of the control's interquartile mean "
         "(held-out pass@1 less what answers get that ignore the question, where that is known; – where next to nothing "
-        "is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that a run of the first arm "
-        "is above one of the second."
+        "is left), with 95 % intervals of the paired bootstrap."
     )
     lines.append("\n".join(f"- {_sentence(each)}" for each in contrasts))
     return "\n\n".join(lines)
@@ -128,8 +128,6 @@ def percent(interval: dict[str, Any] | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
@@ -142,11 +140,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(each.replace("|", "\\|") for each in line) + " |" for line in lines)
 
 
-def picture_text(picture: dict[str, Any]) -> str:
-    name = quote(picture["name"])
-    return f"![{picture['name']}]({name}.png)\n\n{picture['caption']} [Numbers]({name}.csv)"
-
-
 FIGURES = {
     "held_out/start": "held-out pass@1 at the start",
     "held_out/final": "held-out pass@1 at the end",
@@ -157,18 +150,13 @@ FIGURES = {
     "held_out/area_per_flop": "held-out pass@1, mean along FLOPs",
     "cumulative/reward/local": "cumulative reward, honest: own unfiltered rollouts",
     "cumulative/reward/trained_on": "*diagnostic*: cumulative reward over the training set",
-    "threshold/reached": "share of nodes and tasks that reached the threshold",
-    "threshold/rounds": "rounds to the threshold (never: all rounds)",
-    "threshold/lag": "lag behind a task's first learner, rounds (never: to the end)",
     "held_out/forgetting": "forgetting",
     "mean/rollouts/live_local": "live groups of a node in a round, of its own",
     "mean/gradient/peers": "share of the gradient from others",
     "mean/peers/ess": "effective sample size of peers' rollouts",
-    "mean/peers/gated": "peers' rollouts gated",  # of studies before what right answers carry was taken out
     "mean/peers/shortened": "taken out of peers' right answers",
     "attack/planted": "planted text: share of honest completions, last fifth",
     "attack/reasoning": "wrong reasoning: share of honest completions, last fifth",
-    "attack/gibberish": "gibberish: share of honest completions, last fifth",
     "attack/length_ratio": "characters of honest completions: last fifth over first",
     "attack/gradient": "share of honest gradients from the hostile, last fifth",
     "total/refused": "rollouts refused, all nodes",
@@ -194,7 +182,10 @@ def regime_text(data: dict[str, Any], name: str, regime: dict[str, Any]) -> str:
     lines.append(table(["", *arms], rows))
     lines.append(_under_table(data, regime))
     lines.append(_ratios(regime))
-    lines += [picture_text(each) for each in data["figures"] if each["regime"] == name]
+    for each in data["figures"]:
+        if each["regime"] == name:
+            file = quote(each["name"])
+            lines.append(f"![{each['name']}]({file}.png)\n\n{each['caption']} [Numbers]({file}.csv)")
     return "\n\n".join(line for line in lines if line)
 
 
@@ -204,15 +195,10 @@ def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
     note = "Interquartile mean over seeds" + (" [95 % interval]." if max(runs, default=0) > 1 else ".")
     if 1 < max(runs, default=0) < FEW:
         note += f" With fewer than {FEW} seeds such intervals are narrower than they say."
-    note += f" Threshold: held-out pass@1 of a task of {data['threshold']:g}."
     if ends["rounds"] is not None:
         note += f" Figures, here and in contrasts, end where the shortest of these runs does: round {ends['rounds']:g}"
         note += f"; means along FLOPs at {ends['flops']:.3g} of a node." if ends["flops"] is not None else "."
-    notes = {
-        "rounds": " Rounds differ ({}): the pictures and the means along FLOPs show the rest.",
-        "counted_nodes": " Nodes that count differ ({}): cumulative rewards are sums over them and not comparable.",
-    }
-    for name, words in notes.items():
+    for name, words in DIFFERENT.items():
         if len(set(regime[name].values())) > 1:
             note += words.format(", ".join(f"{arm}: {count}" for arm, count in regime[name].items()))
     return note + " The reward over the training set rises by the filter alone: it says nothing of what was learned."

@@ -23,7 +23,6 @@ from shoal_lab.attacks import attack_measures
 from shoal_lab.cells import DONE
 from shoal_lab.config import LabConfig
 from shoal_lab.measures import COSTS, PASS, curves, flops, held_out, metrics_frame, of_nodes, summary
-from shoal_lab.provenance import differences
 from shoal_lab.study import ONLY, STUDY, Cell, Study, read_study
 
 KEPT: Final = frozenset(
@@ -49,8 +48,6 @@ class RunResult:
     """Of the software, if known."""
     special: dict[str, float]
     """`attacks.attack_measures`, in a study with adversaries."""
-    differs: list[str]
-    """Settings that are not as the study says now (`provenance.differences`)."""
 
     @property
     def own(self) -> pd.DataFrame:
@@ -174,5 +171,4 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
         seconds=done.get("seconds", math.nan),
         versions=done.get("versions", {}),
         special=attack_measures(path, honest) if attacked else {},
-        differs=differences(path, config),
     )

@@ -34,8 +34,6 @@ from shoal_lab.provenance import BASES, differences
 from shoal_lab.recipes import RECIPE, Recipe, in_order
 from shoal_lab.study import STUDY, Cell, Study, read_study
 
-SAID: Final = 5
-"""Most folders that a message names."""
 QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "round": {"workers": 0}}
 """Settings of a run, unless the study says otherwise: it is one of many, and short."""
 
@@ -116,11 +114,11 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int, on: str) 
 def _refuse_others(study: Study, folder: Path, finished: Sequence[Cell]) -> None:
     """Raises `UserError` if finished runs have other settings than the study now."""
     found = {str(folder / c.path): differences(folder / c.path, study.config(c, folder)) for c in finished}
-    if others := {path: changed for path, changed in found.items() if changed}:
-        several = f" and {len(others) - SAID} more" if len(others) > SAID else ""
+    if others := [path for path, changed in found.items() if changed]:
+        several = f" and {len(others) - 5} more" if len(others) > 5 else ""
         raise UserError(
-            f"finished runs have other settings than the study now ({next(iter(others.values()))[0]}): delete "
-            f"{', '.join(list(others)[:SAID])}{several} to run them again, or take another --out"
+            f"finished runs have other settings than the study now ({found[others[0]][0]}): delete "
+            f"{', '.join(others[:5])}{several} to run them again, or take another --out"
         )
 
 

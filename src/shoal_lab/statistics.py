@@ -1,7 +1,7 @@
 """Statistics over a few swarm runs: interquartile means, bootstrap intervals, exact paired tests, Holm's adjustment.
 
-    print(iqm_interval(scores_R))                     # 0.2835 [0.2713, 0.2954]
-    print(iqm_difference(treated_R, control_R))       # item i of both is one seed
+    iqm_interval(scores_R)                            # Interval(value=0.2835, low=0.2713, high=0.2954)
+    iqm_difference(treated_R, control_R)              # item i of both is one seed
     sign_flip_test(treated_R - control_R).p
     holm(pd.Series([0.01, 0.04]))                     # 0.02, 0.04
 
@@ -41,9 +41,6 @@ class Interval:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
-
 
 def interquartile_mean(scores: ArrayLike) -> float:
     """The mean without the lowest and the highest quarter (rounded down): `scipy.stats.trim_mean(scores, 0.25)`.
@@ -55,9 +52,8 @@ def interquartile_mean(scores: ArrayLike) -> float:
 
 def iqm_interval(scores: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """The interquartile mean with its interval."""
-    scores_R = finite(scores)
-    drawn_BR = scores_R[_draws(len(scores_R), resamples, seed)]
-    return Interval(interquartile_mean(scores_R), *_percentiles(_iqm(drawn_BR)))
+    scores_R, _, draws_BR = _paired(scores, scores, resamples, seed)
+    return Interval(interquartile_mean(scores_R), *_percentiles(_iqm(scores_R[draws_BR])))
 
 
 def iqm_difference(treated: ArrayLike, control: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
@@ -79,21 +75,6 @@ def relative_difference(treated: ArrayLike, control: ArrayLike, *, seed: int = 0
     if not np.isfinite([low, high]).all():
         return None
     return Interval(interquartile_mean(above_R) / base - 1, float(low), float(high))
-
-
-def probability_of_improvement(
-    treated: ArrayLike, control: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """The chance that a run of `treated` is above a run of `control`; ties count half, so 0.5 says neither is better.
-
-    All pairs of runs are compared (Mann and Whitney's U over the number of pairs); a resample draws the same seeds for
-    both.
-    """
-    above_R, below_R, _ = _paired(treated, control, 0, seed)
-    wins_RR = (above_R[:, None] > below_R) + 0.5 * (above_R[:, None] == below_R)
-    runs = len(above_R)
-    shares_BR = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=resamples) / runs
-    return Interval(float(wins_RR.mean()), *_percentiles(((shares_BR @ wins_RR) * shares_BR).sum(axis=1)))
 
 
 @dataclass(frozen=True)
@@ -168,16 +149,12 @@ def finite(scores: ArrayLike) -> Array:
 def _paired(
     treated: ArrayLike, control: ArrayLike, resamples: int, seed: int
 ) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Both arms, and the runs that each resample draws."""
+    """Both arms, and the runs that each resample draws, with replacement."""
     above_R, below_R = finite(treated), finite(control)
     if len(above_R) != len(below_R):
         raise ValueError("paired arms need the same runs")
-    return above_R, below_R, _draws(len(above_R), resamples, seed)
-
-
-def _draws(runs: int, resamples: int, seed: int) -> NDArray[np.int64]:
-    """The runs that each resample draws, with replacement."""
-    return np.random.default_rng(seed).integers(0, runs, (resamples, runs))
+    runs = len(above_R)
+    return above_R, below_R, np.random.default_rng(seed).integers(0, runs, (resamples, runs))
 
 
 def _iqm(scores_BR: Array) -> Array:

@@ -42,7 +42,7 @@ from shoal.errors import UserError, nearest
 from shoal_lab.config import LabConfig, make_lab_config
 from shoal_lab.measures import FAMILIES, metrics_frame, summary
 from shoal_lab.recipes import BASE, Recipe, in_order
-from shoal_lab.statistics import ALPHA, MOST_PAIRS, pairs_needed
+from shoal_lab.statistics import MOST_PAIRS
 
 STUDY = "study.toml"
 """The study's file in its folder."""
@@ -202,17 +202,6 @@ class Study(Section):
         """The part of the study that `quick` names."""
         changes = {"seeds": self.seeds[: self.quick.seeds], "base": merged(self.base, self.quick.settings)}
         return self.model_copy(update=changes)
-
-    def hopeless(self) -> list[str]:
-        """Warnings about contrasts that have too few seeds to conclude anything."""
-        found = []
-        for equal, what in ((False, "a difference"), (True, "equality")):
-            count = sum(len(self.paired(c)) for c in self.contrasts.values() if (c.expect == "equal") is equal)
-            needed = pairs_needed(count, 1 if equal else 2) if count else 0
-            if len(self.seeds) < needed:
-                few = f"with {len(self.seeds)} seeds no contrast of {count} can show {what} at {ALPHA:g}"
-                found.append(f"{few}; {needed} seeds could")
-        return found
 
 
 @dataclass(frozen=True)

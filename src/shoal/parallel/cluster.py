@@ -19,16 +19,19 @@ from hashlib import blake2b
 from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 from shoal.config.caches import cache_folder
 from shoal.config.settings import Config
 from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
-from shoal.parallel.worker_process import PAUSE, Status, tried
+from shoal.parallel.worker_process import PAUSE, Status
 from shoal.parallel.workers import Workers
 from shoal.policy.fetch import resolve
 from shoal.protocols import OnProgress, progress_to
+
+NAMES: Final = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+"""Of what a task or an actor needs, in Ray's lists of resources."""
 
 
 def connect(where: str) -> Any:
@@ -50,8 +53,7 @@ def connect(where: str) -> Any:
 
 def fitting(ray: Any, needs: Mapping[str, float]) -> int:
     """How many tasks or actors that need so much (`needs_of`) the machines of the cluster have room for."""
-    names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
-    wanted = {names[key]: amount for key, amount in needs.items() if amount}
+    wanted = {NAMES[key]: amount for key, amount in needs.items() if amount}
     machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
     rooms = (min(machine.get(name, 0) / amount for name, amount in wanted.items()) for machine in machines)
     return sum(math.floor(room + 1e-9) for room in rooms)
@@ -83,44 +85,37 @@ def unpack(data: bytes, folder: Path) -> None:
 class NodeActor:
     """In Ray: a node's policy and learner."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.room = TemporaryDirectory(prefix="shoal-")
         self.parts: dict[str, Any] = {}
         self.done = 0
         self.halted = False
 
-    def start(self, make: Callable[..., Any], config: Config, source: str, model: bytes, checkpoint: bytes) -> Any:
-        """Loads the model; the result is the number of trained parameters."""
-        return tried(0, self.name, partial(self._load, make, config, source, model, checkpoint))
-
-    def _load(self, make: Callable[..., Any], config: Config, source: str, model: bytes, checkpoint: bytes) -> int:
-        room = Path(self.room.name)
+    def start(
+        self, make: Callable[..., Any], config: Config, name: str, source: str, model: bytes, checkpoint: bytes
+    ) -> int:
+        """Loads the model. Returns the number of trained parameters."""
         if model:  # where adapters that were saved here find it again
             source = str(cache_folder("models") / f"from-ray-{blake2b(model, digest_size=8).hexdigest()}")
             unpack(model, Path(source))
         resolve(source)  # fetches a model with a short name
-        unpack(checkpoint, room / self.name)
-        made = make(
-            config, room if checkpoint else None, max(1, config.threads), {self.name: source}, lambda text: None
-        )
-        self.parts = dict(zip(("policy", "learner"), made[self.name], strict=True))
+        room = Path(self.room.name)
+        unpack(checkpoint, room / name)
+        threads = max(1, config.threads)
+        made = make(config, room if checkpoint else None, threads, {name: source}, lambda text: None)
+        self.parts = dict(zip(("policy", "learner"), made[name], strict=True))
         return sum(weight.numel() for weight in self.parts["policy"].lm.model.parameters() if weight.requires_grad)
 
     def call(self, part: str, method: str, arguments: tuple[Any, ...], reports: bool) -> Any:
         """A method of the policy or the learner. What it saves in a folder comes back as an archive."""
         self.done, self.halted = 0, False
         with progress_to(self.parts[part], self._report if reports else None):
-            return tried(0, self.name, partial(self._call, self.parts[part], method, arguments))
-
-    def _call(self, part: Any, method: str, arguments: tuple[Any, ...]) -> Any:
-        if method not in ("save", "load"):
-            return methodcaller(method, *arguments)(part)
-        with TemporaryDirectory(dir=self.room.name) as room:
-            if method == "load":
+            if method not in ("save", "load"):
+                return methodcaller(method, *arguments)(self.parts[part])
+            with TemporaryDirectory(dir=self.room.name) as room:
                 unpack(arguments[0], Path(room))
-            methodcaller(method, Path(room))(part)
-            return pack(Path(room)) if method == "save" else None
+                methodcaller(method, Path(room))(self.parts[part])
+                return pack(Path(room)) if method == "save" else None
 
     def _report(self, answered: int) -> None:
         self.done = answered
@@ -152,54 +147,41 @@ class RayWorkers(Workers):
         if fitting(ray, needs) < len(sources):
             each = f"{needs['num_cpus']} processors, {needs['num_gpus']:g} GPUs and {config.round.memory:g} GB"
             raise UserError(f"the Ray cluster has no room for {len(sources)} nodes with {each} each: see `ray status`")
-        bundle = {"CPU": needs["num_cpus"], "GPU": needs["num_gpus"], "memory": needs["memory"]}
-        self._group = placement_group([{k: v for k, v in bundle.items() if v}] * len(sources))
-        self._remove = partial(remove_placement_group, self._group)
-        actor = ray.remote(NodeActor)
-        self._actors = {}
-        self._started = {}
+        group = placement_group([{NAMES[key]: amount for key, amount in needs.items() if amount}] * len(sources))
+        self.close = partial(remove_placement_group, group)  # type: ignore[method-assign]
+        self._actors: dict[str, Any] = {}
+        self._started: dict[str, Any] = {}
         for number, (name, source) in enumerate(sources.items()):
-            place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=number)
-            made = actor.options(**needs, max_concurrency=2, scheduling_strategy=place).remote(name)
+            place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
+            actor = ray.remote(NodeActor).options(**needs, max_concurrency=2, scheduling_strategy=place).remote()
             archives = pack(Path(source)), pack(checkpoint / name) if checkpoint else b""
-            self._actors[name], self._started[name] = made, made.start.remote(make, config, source, *archives)
+            self._actors[name], self._started[name] = actor, actor.start.remote(make, config, name, source, *archives)
 
     def wait_ready(self, status: Status) -> None:
-        status(f"starting {len(self)} nodes on Ray")
-        self.trained = {name: self._got(name, started) for name, started in self._started.items()}
+        status(f"starting {len(self._actors)} nodes on Ray")
+        self.trained = {name: self._answer(name, started) for name, started in self._started.items()}
 
     def call(self, node: str, part: str, method: str, *arguments: Any, on_progress: OnProgress | None = None) -> Any:
-        folder = arguments[0] if method in ("save", "load") else None
-        sent = (pack(folder) if method == "load" else None,) if folder else arguments
+        sent = arguments if method not in ("save", "load") else (pack(arguments[0]) if method == "load" else b"",)
         asked = self._actors[node].call.remote(part, method, sent, on_progress is not None)
         self.lockstep.pause()
         while on_progress and not self.ray.wait([asked], timeout=PAUSE)[0]:
             try:
-                on_progress(self._result(node, self._actors[node].progress.remote(False)))
+                on_progress(self._answer(node, self._actors[node].progress.remote(False)))
             except Stopped:
                 for actor in self._actors.values():
                     actor.progress.remote(True)
                 raise
-        result = self._got(node, asked)
-        if method == "save" and folder:
-            unpack(result, folder)
+        result = self._answer(node, asked)
+        if method == "save":
+            unpack(result, arguments[0])
         return result
 
-    def close(self) -> None:
-        self._remove()
-
-    def __len__(self) -> int:
-        return len(self._actors)
-
-    def _got(self, node: str, asked: Any) -> Any:
-        kind, _, value = self._result(node, asked)
-        if kind == "error":
-            raise value
-        return value
-
-    def _result(self, node: str, asked: Any) -> Any:
+    def _answer(self, node: str, asked: Any) -> Any:
         try:
             return self.ray.get(asked)
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, UserError | OSError | Stopped) else error from None
         except self.ray.exceptions.RayActorError as error:
             lost = f"the worker of {node} was lost on Ray; --resume continues from the last checkpoint"
             raise UserError(lost) from error

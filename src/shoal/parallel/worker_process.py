@@ -42,12 +42,12 @@ def main() -> None:
             trained = {name: policy.lm.model.parameters() for name, (policy, _) in made.items()}
             return {name: sum(w.numel() for w in weights if w.requires_grad) for name, weights in trained.items()}
 
-        send(link, tried(0, ", ".join(sources), start))
+        send(link, _tried(0, ", ".join(sources), start))
         inbox = _Inbox(link)
         while request := inbox.requests.get():
             ticket, (node, part, method, arguments, reports) = request
             with progress_to(parts[node, part], inbox.reporter(ticket) if reports else None):
-                send(link, tried(ticket, node, partial(methodcaller(method, *arguments), parts[node, part])))
+                send(link, _tried(ticket, node, partial(methodcaller(method, *arguments), parts[node, part])))
 
 
 class _Inbox:
@@ -87,7 +87,7 @@ class _Inbox:
         self.requests.put(None)
 
 
-def tried(ticket: int, nodes: str, call: Callable[[], Any]) -> tuple[str, int, Any]:
+def _tried(ticket: int, nodes: str, call: Callable[[], Any]) -> tuple[str, int, Any]:
     """The reply to a request: the result of `call`, or its error. An unexpected error comes with its traceback."""
     try:
         return "done", ticket, call()

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -29,6 +29,9 @@ from shoal.tasks import SUITES, Tasks
 from shoal.transports.memory import MemorySwarm
 from shoal.wire.rollouts import seal
 from shoal_lab.attacks import (
+    FALSEHOOD,
+    MARKER,
+    PAYLOADS,
     Adversary,
     attack_curve,
     attack_measures,
@@ -37,9 +40,8 @@ from shoal_lab.attacks import (
 )
 from shoal_lab.config import ExperimentConfig
 from shoal_lab.experiment import Controlled
-from shoal_lab.payloads import FALSEHOOD, MARKER
 
-ATTACKS = get_args(ExperimentConfig.model_fields["attack"].annotation)
+ATTACKS = tuple(PAYLOADS)
 PAYLOAD = {"planted": MARKER, "keys": MARKER, "identities": MARKER, "slots": MARKER, "reasoning": FALSEHOOD}
 """What right answers of some attacks have in common."""
 QUIET = {"short", "failures", "biased", "plagiarist"}

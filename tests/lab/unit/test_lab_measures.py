@@ -13,15 +13,12 @@ from shoal_lab.measures import (
     curves,
     final,
     flops,
-    followers,
     forgetting,
     held_out,
     metrics_frame,
     series,
     summary,
     tasks,
-    time_to_threshold,
-    times_to_threshold,
     totals,
 )
 
@@ -160,34 +157,6 @@ def test_final_is_the_mean_of_the_last_tenth() -> None:
     assert final(curve({0: 1.0, 1: 2.0, 2: 3.0}), share=0.5) == 2.5
 
 
-def test_time_to_threshold() -> None:
-    some = curve({0: 0.0, 5: 0.3, 10: 0.1, 15: 0.3, 20: 0.4})
-    assert time_to_threshold(some, 0.3) == 5
-    assert time_to_threshold(some, 0.3, hold=2) == 15
-    assert time_to_threshold(some, 0.3, hold=3) == NONE
-    assert time_to_threshold(some, 0.5) == NONE
-    assert time_to_threshold(some, 0.0) == 0
-    assert time_to_threshold(curve({}), 0.1) == NONE
-
-
-def test_followers_are_behind_the_first() -> None:
-    def lags(threshold: float) -> dict[tuple[str, str], float]:
-        late = followers(times_to_threshold(METRICS, threshold, hold=1))
-        return late.set_index(["task", "node"])["lag"].to_dict()
-
-    assert lags(0.5) == {("gcd", "bob"): 2}
-    assert lags(0.2) == {("gcd", "bob"): 0, ("lcm", "bob"): NONE}
-    assert lags(0.9) == {}
-    rows = [
-        *(evaluated(node, 0, 0, 0.0, 0.0) for node in ("ada", "bob", "eve")),
-        *(evaluated(node, 2, 0, 0.5, 0.0) for node in ("ada", "eve")),
-        *(evaluated(node, 6, 0, 0.5, 0.1) for node in ("ada", "bob", "eve")),
-    ]
-    assert list(followers(times_to_threshold(metrics_frame(rows), 0.5, hold=1))["lag"]) == [0, 4]
-    once = followers(times_to_threshold(metrics_frame(rows), 0.5))  # bob once, which may be luck
-    assert list(once["lag"]) == [0, NONE]
-
-
 def test_forgetting() -> None:
     gcd, lcm, once = curve({0: 0.0, 2: 0.6, 4: 0.5}), curve({0: 0.0, 2: 0.2, 4: 0.3}), curve({0: 0.9})
     assert forgetting([gcd]) == pytest.approx(0.1)
@@ -198,7 +167,7 @@ def test_forgetting() -> None:
 
 
 def test_summary_by_hand() -> None:
-    found = summarised(ROWS, threshold=0.5, hold=1)
+    found = summarised(ROWS)
     assert found == pytest.approx(
         {
             "held_out/area_per_update": (0.3 + 0.125) / 2,
@@ -209,9 +178,6 @@ def test_summary_by_hand() -> None:
             "held_out/blind": 0.05,
             "held_out/shuffled": math.nan,
             "held_out/forgetting": ((0.1 - 0.1) / 2 + (-0.4 + 0.0) / 2) / 2,
-            "threshold/reached": 2 / 4,
-            "threshold/rounds": (2 + 4 + 4 + 2) / 4,  # bob's lcm was last evaluated in round 2
-            "threshold/lag": 2.0,
             "task/gcd/area_per_update": (1.7 / 4 + 1.0 / 4) / 2,
             "task/gcd/final": (0.5 + 0.6) / 2,
             "task/lcm/area_per_update": (0.7 / 4 + 0.0) / 2,  # bob's until round 2
@@ -237,7 +203,7 @@ def test_summary_by_hand() -> None:
 def test_a_summary_ends_at_a_round_but_for_the_area_along_compute() -> None:
     """Of a longer run all figures are what the first rounds give, so that arms of different length compare."""
     rows = [*climbing("ada", 100), row("ada", 4, rollouts__refused=9)]
-    early, cut = (summarised(rows[:4], threshold=0.2), summarised(rows, threshold=0.2, rounds=3))
+    early, cut = (summarised(rows[:4]), summarised(rows, rounds=3))
     assert cut.pop("held_out/area_per_flop") == pytest.approx(0.2)  # of all five evaluations
     early.pop("held_out/area_per_flop")
     assert cut == pytest.approx(early, nan_ok=True)
@@ -253,46 +219,26 @@ def climbing(node: str, tokens: int) -> list[Row]:
 
 def test_without_compute_there_is_no_mean_along_it() -> None:
     """A node that nobody asks anything spends nothing."""
-    assert summarised(climbing("ada", 0), threshold=0.5, compute=0)["held_out/area_per_flop"] == NONE
+    assert summarised(climbing("ada", 0), compute=0)["held_out/area_per_flop"] == NONE
 
 
 def test_summary_leaves_no_node_out_in_silence() -> None:
     rows = [*climbing("ada", 100), *climbing("bob", 50)]
-    found = summarised(rows, threshold=0.5, compute=200, nodes=["bob"])
+    found = summarised(rows, compute=200, nodes=["bob"])
     assert found["held_out/area_per_flop"] == pytest.approx(0.2)
-    assert summarised(rows, threshold=0.5, compute=300, nodes=["bob"])["held_out/area_per_flop"] == NONE  # it made 200
-    assert summarised(rows, threshold=0.5, compute=300, nodes=["ada"])["held_out/area_per_flop"] == pytest.approx(0.15)
-    assert summarised(rows, threshold=0.5, compute=300)["held_out/area_per_flop"] == NONE
-    assert summarised(rows, threshold=0.5, compute=200)["held_out/area_per_flop"] == NONE  # ada had three evaluations
-    assert summarised(ROWS, threshold=0.5, rounds=2)["held_out/area_per_update"] == pytest.approx((0.2 + 0.05) / 2)
-
-
-def test_one_lucky_evaluation_is_no_learning() -> None:
-    passes = {0: 0.0, 1: 0.2, 2: 0.0, 3: 0.2, 4: 0.2}
-    rows = [evaluated("ada", round, value, value, 0.0) for round, value in passes.items()]
-    found = summarised(rows, threshold=0.1)
-    assert (found["threshold/reached"], found["threshold/rounds"]) == (1 / 2, (3 + 4) / 2)
-
-
-def test_summary_counts_who_never_learns_with_the_end() -> None:
-    rows = [
-        evaluated(node, round, 0, round / 10 if node == "ada" else 0, 0)
-        for node in ("ada", "bob")
-        for round in (0, 4, 8)
-    ]
-    found = summarised(rows, threshold=0.4, hold=1)
-    assert found["threshold/reached"] == 1 / 4
-    assert found["threshold/rounds"] == (4 + 8 + 8 + 8) / 4
-    assert found["threshold/lag"] == 4
-    assert summarised(rows, threshold=0.9)["threshold/lag"] == NONE
+    assert summarised(rows, compute=300, nodes=["bob"])["held_out/area_per_flop"] == NONE  # it made 200
+    assert summarised(rows, compute=300, nodes=["ada"])["held_out/area_per_flop"] == pytest.approx(0.15)
+    assert summarised(rows, compute=300)["held_out/area_per_flop"] == NONE
+    assert summarised(rows, compute=200)["held_out/area_per_flop"] == NONE  # ada had three evaluations
+    assert summarised(ROWS, rounds=2)["held_out/area_per_update"] == pytest.approx((0.2 + 0.05) / 2)
 
 
 @pytest.mark.parametrize(
     "rows", [[], ROWS[:1], [row("eve", 1, reward__local=None)], [evaluated("ada", 0, math.nan, None, 1)]]
 )
 def test_summary_of_little(rows: list[Row]) -> None:
-    found = summarised(rows, threshold=0.5)
-    every = {key for key in summarised(ROWS, threshold=0.5) if not key.startswith("task/")}
+    found = summarised(rows)
+    every = {key for key in summarised(ROWS) if not key.startswith("task/")}
     assert {key for key in found if not key.startswith("task/")} == every
     assert found["held_out/forgetting"] == NONE
     assert all(not math.isinf(value) for value in found.values())
@@ -304,7 +250,7 @@ def test_summary_of_what_others_gave() -> None:
         row("ada", 2, gradient__peers=0.4, peers__ess=None, peers__shortened=0.5, rollouts__wanted=4),
         row("bob", 1, gradient__peers=0.6, peers__ess=0.3, rollouts__wanted=4),
     ]
-    found = summarised(rows, threshold=0.5)
+    found = summarised(rows)
     assert found["mean/gradient/peers"] == pytest.approx(0.4)
     assert found["mean/peers/ess"] == pytest.approx(0.6)
     assert found["mean/peers/shortened"] == pytest.approx(0.25)
@@ -313,20 +259,19 @@ def test_summary_of_what_others_gave() -> None:
 
 
 def test_there_is_no_gain_without_a_start() -> None:
-    found = summarised([evaluated("ada", 3, 0.5, 0.5, 0.5), evaluated("bob", 0, 0.1, 0, 0)], threshold=0.5)
+    found = summarised([evaluated("ada", 3, 0.5, 0.5, 0.5), evaluated("bob", 0, 0.1, 0, 0)])
     assert found["held_out/gain"] == NONE
     assert found["held_out/start"] == NONE
     assert found["held_out/final"] == pytest.approx(0.3)
 
 
 def test_summary_of_one_evaluation() -> None:
-    found = summarised(ROWS[:1], threshold=0.5)
+    found = summarised(ROWS[:1])
     assert found["held_out/area_per_update"] == found["held_out/final"] == 0.0
     assert found["held_out/area_per_flop"] == NONE
-    assert found["threshold/reached"] == 0
     assert found["cumulative/reward/local"] == NONE
 
 
 def test_a_swarm_in_which_nobody_trains_is_measured_too() -> None:
     frozen = [row(node, 1, reward__local=0.1, rollouts__wanted=None) for node in ("ada", "bob")]
-    assert summarised(frozen, threshold=0.5)["cumulative/reward/local"] == pytest.approx(0.2)
+    assert summarised(frozen)["cumulative/reward/local"] == pytest.approx(0.2)

@@ -113,20 +113,3 @@ def test_the_studies_that_come_with_shoal_are_studies(path: Path) -> None:
         module, _, attribute = name.partition(":")
         found = runpy.run_path(module) if module.endswith(".py") else vars(importlib.import_module(module))
         assert callable(found[attribute])
-
-
-def test_too_few_seeds_for_so_many_contrasts_are_told() -> None:
-    pair = {"treated": "b", "control": "a"}
-    contrasts = {
-        "one": pair | {"expect": "above"},
-        "two": pair | {"expect": "below"},
-        "same": pair | {"expect": "equal"},
-    }
-    study = {"title": "t", "arms": {"a": {}, "b": {}}, "contrasts": contrasts}
-    few = Study.model_validate(study | {"seeds": [1, 2, 3, 4]}).hopeless()
-    assert few == [
-        "with 4 seeds no contrast of 2 can show a difference at 0.05; 7 seeds could",
-        "with 4 seeds no contrast of 1 can show equality at 0.05; 5 seeds could",
-    ]
-    assert Study.model_validate(study | {"seeds": [*range(7)]}).hopeless() == []
-    assert Study.model_validate(study | {"seeds": [1], "contrasts": {}}).hopeless() == []
