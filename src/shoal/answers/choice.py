@@ -126,9 +126,7 @@ class _Patterns:
         """The options themselves, said again."""
 
 
-@lru_cache(maxsize=64)
-def _patterns(labels: tuple[str, ...]) -> _Patterns:
-    return _Patterns(labels)
+_patterns = lru_cache(maxsize=64)(_Patterns)
 
 
 def _alone(said: str, whole: bool, patterns: _Patterns, texts: Mapping[str, str]) -> str | None:

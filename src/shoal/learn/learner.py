@@ -144,7 +144,9 @@ class GRPOLearner:
         with attention(self.model) if self.packs else nullcontext(), gradients_in_place(self.model, placement):
             self.add_gradient(rows, fixed, sums)
         give_back()
-        norm = self._clip()
+        weights = list(self.model.parameters())
+        sum_gradients(weights, self.ranks, self.device)
+        norm = torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)  # the one before
         sums.tried += 1
         if torch.isfinite(norm):
             self.optimizer.step()
@@ -215,12 +217,6 @@ class GRPOLearner:
     def _zeros(self, size: int) -> torch.Tensor:
         """With the type and device of log-probabilities."""
         return torch.zeros(size, dtype=torch.promote_types(self.model.dtype, torch.float32), device=self.device)
-
-    def _clip(self) -> torch.Tensor:
-        """Sums gradients over ranks, scales them down to `max_grad_norm`, and returns their norm before."""
-        weights = list(self.model.parameters())
-        sum_gradients(weights, self.ranks, self.device)
-        return torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
 
     def families(self, rows: list[Row]) -> list[Family]:
         """This rank's part of `rows`, as families with a shared prefix."""

@@ -59,17 +59,6 @@ def running_mean(mean: float | None, value: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class CompletionFigures:
-    """What an update found of a peer's completion."""
-
-    advantage: float
-    weight: float
-    """Mean over its tokens."""
-    nll: float
-    """Nats for each token under this node's policy when the round began."""
-
-
-@dataclass(frozen=True)
 class Report:
     """What an update found of peers' completions."""
 
@@ -124,33 +113,33 @@ class PeerWeights:
             self.weights_L.zero_()  # sums on a GPU differ slightly between ranks: rank zero's are everybody's
         ranks.add([self.weights_L] if self._complete else [self.weights_L, self.logps_L])
         weights_L, nll_L = self.weights_L.cpu().double(), -self.logps_L.cpu().double()
-        found: list[CompletionFigures] = []
+        found: list[tuple[float, float, float]] = []
         weights: dict[int, float] = {}
         own_tokens, own_nll = 0, 0.0
         for s in self.sequences:
             where = slice(s.offset, s.offset + len(s.token_ids))
             if s.from_peer:
                 weights[s.offset] = weights_L[where].mean().item()
-                found.append(CompletionFigures(s.advantage, weights[s.offset], nll_L[where].mean().item()))
+                found.append((s.advantage, weights[s.offset], nll_L[where].mean().item()))
             else:
                 own_tokens, own_nll = own_tokens + len(s.token_ids), own_nll + nll_L[where].sum().item()
         metrics = peer_metrics(found, self.own_nll)
         return Report(weights, metrics, own_nll / own_tokens if own_tokens else None)
 
 
-def peer_metrics(found: Sequence[CompletionFigures], own_nll: float | None) -> dict[str, float]:
-    """Figures of peers' completions in an update.
+def peer_metrics(found: Sequence[tuple[float, float, float]], own_nll: float | None) -> dict[str, float]:
+    """Figures of peers' completions in an update. `found`: of each its advantage, weight and nats for each token.
 
     `peers/ess`: (sum w)^2 / (n sum w^2) over the n completions with an advantage, the share of them that the update
     rests on; 0 if all weights are 0. `peers/weight`: their mean weight. `peers/nll_gap`: mean nats for each token by
     which completions are less likely than own ones.
     """
     metrics = {}
-    weights = [c.weight for c in found if c.advantage]
+    weights = [weight for advantage, weight, _ in found if advantage]
     if weights:
         squares = sum(weight**2 for weight in weights)
         metrics["peers/ess"] = sum(weights) ** 2 / (len(weights) * squares) if squares else 0.0
         metrics["peers/weight"] = sum(weights) / len(weights)
     if found and own_nll is not None:
-        metrics["peers/nll_gap"] = fmean(c.nll - own_nll for c in found)
+        metrics["peers/nll_gap"] = fmean(nll - own_nll for *_, nll in found)
     return metrics

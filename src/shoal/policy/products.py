@@ -47,12 +47,6 @@ def is_amd() -> bool:
     return "AuthenticAMD" in (platform.processor() + (cpuinfo.read_text() if cpuinfo.exists() else ""))
 
 
-def packs_bfloat16() -> bool:
-    """Whether oneDNN packs bfloat16 weights for this processor: it needs AVX-512 or AVX-NE-CONVERT."""
-    found: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return found
-
-
 class FastLinear(torch.nn.Linear):
     """A linear layer that multiplies float32 matrices by oneDNN."""
 
@@ -140,7 +134,10 @@ def _copied(
     assert weight is not None
     if isinstance(layer, Conv1D):
         weight = weight.t()
-    if placement.device.type == "cpu" and (weight.dtype == torch.float32 or packs_bfloat16()):
+    # oneDNN packs bfloat16 weights on processors with AVX-512 or AVX-NE-CONVERT.
+    if placement.device.type == "cpu" and (
+        weight.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    ):
         return packed_product(weight, bias)
     copy = weight
 

@@ -108,7 +108,7 @@ class Diagnosis:
             at = f"all rewards {same}, and " if own else ""
             at += f"{every} were cut at {policy.max_completion_length} tokens"
             return "cut", at, "raise --max-completion-length, or ask for a short answer"
-        if not own and not any(self._in_form(scored) for scored in groups):
+        if not own and not any(map(self._in_form, groups)):
             what = f"none of {len(answers)} answers has the form asked for"
             return "form", what, "show it in the prompt, or by worked examples (--examples 3)"
         if all(len({answer.text for answer in scored.rollout.completions}) == 1 for scored in groups):

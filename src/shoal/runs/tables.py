@@ -1,7 +1,7 @@
 """The tables of a run: folders of parquet files, which `pandas.read_parquet(folder)` reads as one.
 
     read_table(folder, ROLLOUTS, ["round", "reward"], node=["ada"])     # a run of one's own, as a data frame
-    rows_of(folder, LEARNED, "ada", ["maker"])                          # a stranger's, within bounds of memory
+    records(folder, LEARNED, ["node", "maker"])                         # a stranger's, within bounds of memory
 
 Nothing here uses what starts pyarrow's threads (`read_table`, `iter_batches`, `group_by`): they may abort or hang at
 the end of the program (apache/arrow#50482).
@@ -157,10 +157,20 @@ def read_table(run: Path, table: str, columns: Sequence[str] = (), **among: Sequ
 
 
 def records(run: Path, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """These columns of all rows, one row at a time, within the bounds of `rows_of`: what is missing is None."""
-    for rows in rows_of(run, table, None, columns):
-        cells = {name: _cells(rows[name]) if name in rows.schema.names else [None] * len(rows) for name in columns}
-        yield from (dict(zip(columns, row, strict=True)) for row in zip(*cells.values(), strict=True))
+    """These columns of all rows, one row at a time; what older runs lack is None. Texts are dictionaries while they are
+    read: one that stands in a million rows takes memory once. Raises `UserError` for files that are no tables, or
+    beyond the bounds."""
+    for part in sorted((run / table).glob("*.parquet")):
+        try:
+            with _checked(part, table, columns) as rows:
+                wanted = _stored(columns, rows.schema.names)
+                for number in range(rows.num_row_groups):
+                    for batch in _renamed(rows.read_row_group(number, wanted, use_threads=False)).to_batches(BATCH):
+                        there = batch.schema.names
+                        cells = [_cells(batch[name]) if name in there else [None] * len(batch) for name in columns]
+                        yield from (dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True))
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+            raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
 
 
 def _cells(column: pa.Array) -> list[Any]:
@@ -170,23 +180,6 @@ def _cells(column: pa.Array) -> list[Any]:
         return found
     texts = [text and text.decode(errors="replace") for text in column.dictionary.cast(pa.binary()).to_pylist()]
     return [None if at is None else texts[at] for at in column.indices.to_pylist()]
-
-
-def rows_of(run: Path, table: str, node: str | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """These columns of the rows of `node` (None: of all), `node` among them, some thousands at a time. What older runs
-    lack is left out. Texts are dictionaries: one that stands in a million rows takes memory once. Raises `UserError`
-    for files that are no tables, or beyond the bounds."""
-    for part in sorted((run / table).glob("*.parquet")):
-        try:
-            with _checked(part, table, columns) as rows:
-                wanted = _stored(columns, rows.schema.names)
-                for number in range(rows.num_row_groups):
-                    for batch in _renamed(rows.read_row_group(number, wanted, use_threads=False)).to_batches(BATCH):
-                        nodes = batch["node"]
-                        mine = None if node is None else pc.equal(nodes.indices, nodes.dictionary.index(node))
-                        yield batch if mine is None else batch.filter(mine)
-        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-            raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
 
 
 def _checked(part: Path, table: str, columns: Sequence[str]) -> pq.ParquetFile:

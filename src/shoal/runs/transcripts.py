@@ -11,15 +11,12 @@ are answered. Texts are a model's and may come from a stranger's folder: show th
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from shoal.evaluation.pass_at_k import Evaluation
 from shoal.rollout import QuestionId
-from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, answer_columns, rows_of, turns_of
+from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, answer_columns, records, turns_of
 
 ALL = 256
 """Questions that are kept, at most."""
@@ -82,21 +79,16 @@ def pairs(run: Path, node: str) -> list[Pair]:
     """What `node` answered in the first and in the last evaluation in the folder `run`. Empty before there are two.
     Raises `UserError` for files that are no transcripts."""
     ends: dict[int, dict[tuple[str, str], Answer]] = {}
-    for rows in rows_of(run, TRANSCRIPTS, node, [*NEEDED, CONVERSATION]):
-        whole = rows.filter(reduce(pc.and_, (rows[name].is_valid() for name in NEEDED)))
-        for round in {pc.min(whole["round"]).as_py(), pc.max(whole["round"]).as_py()} - {None}:
-            kept = ends.setdefault(round, {})
-            asked = whole.filter(pc.equal(whole["round"], round))
-            for at in range(min(ALL - len(kept), len(asked))):
-                cells = {name: asked[name][at].as_py() for name in asked.column_names}
-                row: dict[str, Any] = {
-                    name: cell[:LONGEST] if isinstance(cell, str) else cell for name, cell in cells.items()
-                }
-                turns = tuple(turns_of(row.get(CONVERSATION)) or ())
-                answer = Answer(row["round"], row["completion"], row["reward"], turns)
-                kept[row["task"], row["prompt"]] = answer
+    for row in records(run, TRANSCRIPTS, [*NEEDED, CONVERSATION]):
+        if row["node"] != node or any(row[name] is None for name in NEEDED):
+            continue
+        kept = ends.setdefault(row["round"], {})
         for between in sorted(ends)[1:-1]:
             del ends[between]
+        if len(kept) < ALL:
+            turns = tuple(turns_of(row[CONVERSATION]) or ())
+            answer = Answer(row["round"], row["completion"][:LONGEST], row["reward"], turns)
+            kept[row["task"][:LONGEST], row["prompt"][:LONGEST]] = answer
     if len(ends) < 2:
         return []
     first, last = (ends[round] for round in sorted(ends))

@@ -59,11 +59,6 @@ def slot_seed(key: tuple[str | int, ...], slot: int, task: str) -> int:
     return seed_of(*key, slot, task)
 
 
-def identity_of(task: Task, spec: TaskSpec) -> str:
-    """The hash of all that makes a question and its score: the task's parameters, its examples, the form of answers."""
-    return hash_of([task.config, spec.form]) if spec.form else task.config
-
-
 @dataclass(frozen=True)
 class _Source:
     """One of the tasks, as it is asked."""
@@ -83,7 +78,11 @@ class Tasks:
         self.specs = specs_of(config)
         """How each task is asked."""
         self.tasks = list(map(create_task, self.specs))
-        identities = [(t.name, t.version, identity_of(t, spec)) for t, spec in zip(self.tasks, self.specs, strict=True)]
+        # The last part is the hash of all that makes a question and its score: parameters, examples, form of answers.
+        identities = [
+            (task.name, task.version, hash_of([task.config, spec.form]) if spec.form else task.config)
+            for task, spec in zip(self.tasks, self.specs, strict=True)
+        ]
         if twice := [identity for identity, count in Counter(identities).items() if count > 1]:
             raise UserError(f"task {twice[0][0]!r} is listed twice with the same parameters; give it more weight")
         self._splits: dict[tuple[str, str], Any] = {

@@ -22,7 +22,6 @@ from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.advantages import advantages
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.peers import (
-    CompletionFigures,
     peer_metrics,
     peer_weights,
     running_mean,
@@ -111,10 +110,10 @@ def test_own_likelihood_is_a_running_mean_over_updates() -> None:
 
 def test_metrics_by_hand() -> None:
     of_others = [
-        CompletionFigures(0.5, 1.0, 2.0),
-        CompletionFigures(-0.5, 0.5, 4.0),
-        CompletionFigures(0.5, 0.0, 9.0),
-        CompletionFigures(0.0, 0.7, 1.0),
+        (0.5, 1.0, 2.0),
+        (-0.5, 0.5, 4.0),
+        (0.5, 0.0, 9.0),
+        (0.0, 0.7, 1.0),
     ]
     assert peer_metrics(of_others, 1.0) == pytest.approx(
         {
@@ -123,9 +122,9 @@ def test_metrics_by_hand() -> None:
             "peers/nll_gap": (1 + 3 + 8 + 0) / 4,
         }
     )
-    assert peer_metrics([CompletionFigures(1.0, 0.0, 2.0)], 1.0)["peers/ess"] == 0
+    assert peer_metrics([(1.0, 0.0, 2.0)], 1.0)["peers/ess"] == 0
     assert peer_metrics([], 1.0) == {}
-    without = peer_metrics([CompletionFigures(1.0, 1.0, 2.0)], None)
+    without = peer_metrics([(1.0, 1.0, 2.0)], None)
     assert without == {"peers/ess": 1.0, "peers/weight": 1.0}
 
 
