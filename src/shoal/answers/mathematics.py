@@ -45,7 +45,8 @@ def _equal(right: str, said: str) -> bool:
     number, other = whole_number(right), whole_number(text)
     if number and other:
         return same(number, other)
-    if is_word(wanted):  # math-verify takes a word for a product of its letters: Paris would equal pairs
+    # A word or a name is no formula: math-verify takes it for a product of its letters, so that Paris equals pairs.
+    if re.fullmatch(r"[^\W\d_]{3,}(?:[ -][^\W\d_]+)*", wanted):
         return False
     for mark in (_BASE, _BRACKET):  # math-verify overlooks them
         one, another = mark.search(wanted), mark.search(_formula(text))
@@ -84,11 +85,6 @@ def _fraction(found: re.Match[str]) -> str:
     begin, once, again = f"{found[1]}{found[2]}", found[2], found[3]
     value = Fraction(int(begin + again) - int(begin or 0), (10 ** len(again) - 1) * 10 ** len(once))
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
-
-
-def is_word(text: str) -> bool:
-    """Whether a right answer is a word or a name, and no formula."""
-    return re.fullmatch(r"[^\W\d_]{3,}(?:[ -][^\W\d_]+)*", text) is not None
 
 
 def _verified(right: str, said: str) -> bool:

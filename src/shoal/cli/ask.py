@@ -72,7 +72,10 @@ def command(args: argparse.Namespace) -> int:
     notes.print(Text(f"loading {' and '.join(map(printable, models))}", "dim"))
     form = form_of(config) if file else None
     policies = _load(models, config, temperature)
-    own = {} if form else _own_ways(policies)
+    from shoal.policy.language import LanguagePolicy  # torch, only now
+
+    # What a model says before a question by itself, as exported ones do.
+    own = {label: one.lm.asking for label, one in policies.items() if not form and isinstance(one, LanguagePolicy)}
     console = Console(highlight=False)
     asked = itertools.count(1)
 
@@ -144,13 +147,6 @@ def _load(models: Mapping[str, str], config: Config, temperature: float) -> dict
         policies[label] = build_policy(config, source if is_endpoint(source) else resolve(source))
         policies[label].sampling = Sampling(temperature, config.policy.top_p, int(config.policy.max_completion_length))
     return policies
-
-
-def _own_ways(policies: Mapping[str, Any]) -> dict[str, tuple[Message, ...]]:
-    """What models say before a question by themselves, as exported ones do, by their labels."""
-    from shoal.policy.language import LanguagePolicy  # torch, only now
-
-    return {label: one.lm.asking for label, one in policies.items() if isinstance(one, LanguagePolicy)}
 
 
 def began_with(config: Config, node: str = "") -> dict[str, str]:

@@ -41,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         args = _parser(words).parse(words)
         args.words = words
-        _wait_briefly()
+        if "OMP_WAIT_POLICY" not in os.environ:
+            # Torch's threads then wait for each other for microseconds and sleep. libgomp, which reads this when torch
+            # is imported, lets them spin thirty times as long: beside busy programs a third to half as fast.
+            os.environ.setdefault("GOMP_SPINCOUNT", "10000")
         return leave(args.command(args))
     except UserError as error:
         if is_rank_zero():
@@ -51,16 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if is_rank_zero():
             print("shoal: interrupted", file=sys.stderr)
         return 130
-
-
-def _wait_briefly() -> None:
-    """Torch's threads wait for each other for microseconds and then sleep.
-
-    The default of libgomp is to spin thirty times as long. That is no faster on a quiet machine, and beside two busy
-    programs a third to half as fast (docs/reference/performance.md). Libgomp reads the variable when torch is imported.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def _parser(words: Sequence[str]) -> Parser:

@@ -19,7 +19,7 @@ from shoal.config.policy import (
     is_own_policy,
     is_small,
 )
-from shoal.config.rewards import FunctionSection, ModelSection, RewardSpec
+from shoal.config.rewards import FunctionSection, RewardSpec
 from shoal.config.sections import (
     EvaluationConfig,
     LearnerConfig,
@@ -130,11 +130,6 @@ class Config(Section):
         """The models that shoal loads and trains in this process or its workers."""
         own = self.own_policies
         return [name for name in dict.fromkeys(self.policy.model) if not is_endpoint(name) and name not in own]
-
-    @property
-    def models_that_reward(self) -> list[ModelSection]:
-        """The rewards that models give."""
-        return [spec for spec in self.rewards if isinstance(spec, ModelSection)]
 
     @property
     def code(self) -> list[str]:

@@ -124,14 +124,14 @@ class LanguagePolicy:
             observer = Observer(questions, self.replayer, self._texts, self._between)
             longest = min(self.context - prompt_length, self._room(turns))
             dialogue = Dialogue([question.turns for question in questions], longest, observer.answer)
-        mine = self.ranks.mine(list(enumerate(prompts)))
+        mine, on_progress = self.ranks.mine(list(enumerate(prompts))), self.on_progress
         request = Request(
             [prompt for _, prompt in mine],
             num_generations,
             [seed_of(seed, number) for number, _ in mine],
             self.sampling,
             self.lm.stop_ids,
-            self._of_all_ranks(self.on_progress),
+            on_progress and (lambda answered: on_progress(self.ranks.size * answered)),  # others have about as many
             dialogue,
         )
         answers: list[tuple[Completion, ...]] = []
@@ -146,10 +146,6 @@ class LanguagePolicy:
         if self.ranks.any(stopped):
             raise Stopped
         return self.ranks.gather(answers)
-
-    def _of_all_ranks(self, on_progress: OnProgress | None) -> OnProgress | None:
-        """Takes the number of questions answered here; the other ranks have answered about as many."""
-        return on_progress and (lambda answered: on_progress(self.ranks.size * answered))
 
     def prompt_ids(self, question: Question) -> list[int]:
         """The question in this model's own format: its chat template, or plain lines where it has none. Tokens of its

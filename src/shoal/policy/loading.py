@@ -285,7 +285,8 @@ def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
     eos_id = _turn_end(tokenizer, name, stop_ids, vocabulary(model))
     if not tokenizer.chat_template and not is_in_lines(tokenizer):
         # A base model goes on with the next question: what it says in one line is its answer.
-        line_ends = _line_ends(tokenizer)
+        found = (tokenizer(text, add_special_tokens=False).input_ids for text in ("\n", "\n\n"))
+        line_ends = [ids[0] for ids in found if len(ids) == 1]  # tokens that are an end of line and nothing else
         stop_ids, eos_id = stop_ids.union(line_ends), next(iter(line_ends), eos_id)
     pad_id = tokenizer.pad_token_id
     pad_id = eos_id if pad_id is None or pad_id >= vocabulary(model) else pad_id
@@ -382,12 +383,6 @@ def _take_asking(tokenizer: Any) -> tuple[Message, ...]:
     else:
         tokenizer.chat_template = None if own in OWN else own
     return asking
-
-
-def _line_ends(tokenizer: Any) -> list[int]:
-    """Tokens that are an end of line and nothing else. The first is the usual one."""
-    found = (tokenizer(text, add_special_tokens=False).input_ids for text in ("\n", "\n\n"))
-    return [ids[0] for ids in found if len(ids) == 1]
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -193,7 +193,8 @@ def _cached(source: str, variables: tuple[tuple[str, str], ...]) -> ChatTemplate
 
 
 def _chat(roles: Sequence[str], thinking: bool) -> dict[str, Any]:
-    messages = [{"role": role, "content": f"{PAD}{_slot(number)}{PAD}"} for number, role in enumerate(roles)]
+    """Placeholders stand for texts. They need not be secret: no template sees anybody's text."""
+    messages = [{"role": role, "content": f"{PAD}qzslot{number}qz{PAD}"} for number, role in enumerate(roles)]
     options = {} if thinking else {"enable_thinking": False}
     return {"messages": messages, "add_generation_prompt": roles[-1] == "user", **options}
 
@@ -204,11 +205,6 @@ def _divide(messages: list[dict[str, Any]], pictures: int) -> None:
     for number, message in enumerate(messages):
         before = [{"type": "image"}] * (pictures if number == shown else 0)
         message["content"] = [*before, {"type": "text", "text": message["content"]}]
-
-
-def _slot(number: int) -> str:
-    """The placeholder of a text. It need not be secret: no template sees anybody's text."""
-    return f"qzslot{number}qz"
 
 
 def _frame(text: str, count: int) -> ChatFrame:

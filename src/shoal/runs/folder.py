@@ -118,7 +118,10 @@ class RunFolder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """An error before the first round of a new run leaves nothing behind: there is nothing to resume or to read."""
         if kind is not None and self._made is not None and self.latest() is None and not self.rounds:
-            self._discard(self._made)
+            for entry in self.path.iterdir():
+                with contextlib.suppress(OSError):  # it would hide the first error
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            _remove_empty(self._made)
         self.close()
 
     def log(self, rows: Sequence[Row]) -> None:
@@ -222,13 +225,6 @@ class RunFolder:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
-
-    def _discard(self, made: Sequence[Path]) -> None:
-        """Removes all that this run wrote, and the folders that were made for it."""
-        for entry in self.path.iterdir():
-            with contextlib.suppress(OSError):  # it would hide the first error
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        _remove_empty(made)
 
     def _advice(self, full: bool) -> str:
         last = self.latest()

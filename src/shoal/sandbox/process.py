@@ -139,15 +139,11 @@ def processor_seconds(pid: int) -> float:
         return time.process_time() if pid == os.getpid() else 0.0
     try:
         ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
-        return sum(map(_clock, (pid, *_children(pid)))) + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
+        lists = Path(f"/proc/{pid}/task").glob("*/children")  # none where the kernel does not say
+        started = [int(child) for each in lists for child in each.read_text().split()]
+        return sum(map(_clock, (pid, *started))) + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
     except OSError:  # it is dead, as its pipe will tell
         return 0.0
-
-
-def _children(pid: int) -> list[int]:
-    """Processes that a process started; none where the kernel does not say."""
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for each in lists for child in each.read_text().split()]
 
 
 def _clock(pid: int) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.config.load import make_config
+from shoal.config.rewards import ModelSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal_extras.rewards.sections import GenerativeRewardSection, ModelRewardSection
@@ -24,7 +25,7 @@ def test_they_come_back_from_a_file_as_they_went_in() -> None:
         ModelRewardSection(kind="model", name="taste", model="m", scale="linear"),
         GenerativeRewardSection(kind="generative", model="n", votes=2),
     ]
-    assert [one.model for one in config.models_that_reward] == ["m", "n"]
+    assert [one.model for one in config.rewards if isinstance(one, ModelSection)] == ["m", "n"]
     assert make_config(tomllib.loads(config.to_toml()), "file") == config
     assert config.model_dump(exclude_defaults=True)["rewards"][0] == linear
 

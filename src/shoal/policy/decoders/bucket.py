@@ -40,7 +40,9 @@ class Bucket:
         of each prompt's first answered token. `static`: what a step computes depends on `key` alone, and what differs
         from step to step is on the device, so that a CUDA graph can repeat it."""
         first = prompts[0][0]
-        dtype, device = _product_dtype(first), first.device
+        device, kind = first.device, first.device.type
+        # That of autocast, if it is on: what is kept in it need not be cast for each token, and products are the same.
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else first.dtype
         self.static = static
         P = -(-first.shape[2] // BLOCK) * BLOCK if static else first.shape[2]
         self.prefix = [(keys.to(dtype), values.to(dtype)) for keys, values in prefix]
@@ -217,13 +219,6 @@ class Bucket:
 def _padded(rows: torch.Tensor, P: int) -> torch.Tensor:
     """`rows`, padded on the right to P positions."""
     return rows if rows.shape[2] == P else torch.nn.functional.pad(rows, (0, 0, 0, P - rows.shape[2]))
-
-
-def _product_dtype(t: torch.Tensor) -> torch.dtype:
-    """The precision of matrix products with `t`: that of autocast, if it is on. What is kept in it need not be cast for
-    each token, and products are the same."""
-    kind = t.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else t.dtype
 
 
 def _by_prefix(rows_BHKX: torch.Tensor, matrix_HXY: torch.Tensor) -> torch.Tensor:

@@ -269,7 +269,9 @@ def named_rows(path: Path, read: Callable[[], Numbered]) -> Numbered:
     header = [str(cell).strip() for cell in cells]
     if len(header) > MOST_COLUMNS:
         raise UserError(f"{path} has {len(header):,} columns, and {MOST_COLUMNS:,} are the most")
-    if _is_headless([name for name in header if name]):
+    first = [name for name in header if name]
+    if len(first) == 2 and (first[0].endswith("?") or first[1].lstrip("-").replace(".", "", 1).isdigit()):
+        # a question and its answer, and no names of columns
         names = iter(("question", "answer"))
         header, place = [next(names) if name else "" for name in header], place - 1
     _check_names(path, header)
@@ -285,11 +287,6 @@ def named_rows(path: Path, read: Callable[[], Numbered]) -> Numbered:
 
 def _is_filled(cell: Any) -> bool:
     return cell is not None and str(cell).strip() != ""
-
-
-def _is_headless(header: list[str]) -> bool:
-    """Whether the first line is a question and its answer, and no names of columns."""
-    return len(header) == 2 and (header[0].endswith("?") or header[1].lstrip("-").replace(".", "", 1).isdigit())
 
 
 def _check_names(path: Path, header: Iterable[str]) -> None:
