@@ -130,8 +130,7 @@ _patterns = lru_cache(maxsize=64)(_Patterns)
 
 
 def _alone(said: str, whole: bool, patterns: _Patterns, texts: Mapping[str, str]) -> str | None:
-    """What the place of an answer, or a `whole` text, chooses by itself: a label, a text, or a label with its text.
-    None: nothing; empty: two labels."""
+    """What an answer's place, or a `whole` text, chooses by itself. None: nothing; empty: two labels."""
     said = re.sub(r"^(?:[-•→⇒]|=>)\s{1,4}|^#", "", said)
     if found := patterns.label.fullmatch(bare(said)) or patterns.label.fullmatch(said):
         return _letter(found)

@@ -60,8 +60,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _invited_again(folder: Path, invited: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
-    """The settings `typed`, with where the swarm is by an invitation. Raises `UserError` unless the node in `folder`
-    is one of that swarm and its tasks."""
+    """The settings `typed`, with the swarm's place by an invitation. Raises `UserError` for another swarm or tasks."""
     if not (folder / CONFIG).exists():
         raise UserError(f"{folder} is not the folder of a run (it has no {CONFIG}): nothing to resume")
     kept = read_config(folder / CONFIG)

@@ -120,8 +120,7 @@ def row_families(rows: Sequence[Row], shared: bool = True) -> list[Family]:
 
 
 def make_rows(prompt_ids: list[int], sequences: Sequence[Trained], token_budget: int) -> list[Row]:
-    """The group as one row, or as several that repeat the prompt where one would have more than
-    `token_budget` tokens, or more than `room_behind` a long prompt."""
+    """The group as one row, or as several that repeat the prompt, of `token_budget` or `room_behind` tokens."""
     longest = len(prompt_ids) + room_behind(len(prompt_ids), token_budget)
     rows: list[Row] = []
     current: list[Trained] = []

@@ -275,8 +275,7 @@ class Fixed:
 
 
 def gradient_shares(sequences: Sequence[Trained], weights: dict[int, float]) -> dict[str, float]:
-    """Each maker's share of an update's gradient (`UpdateResult.gradient_shares`). `weights`: the mean weight of
-    each peer's completion, by its offset."""
+    """Each maker's share of an update's gradient. `weights`: the mean one of each peer's completion, by its offset."""
     sizes: dict[str, float] = defaultdict(float)
     for s in sorted(sequences, key=lambda s: s.offset):
         sizes[s.node] += abs(s.advantage) * s.weight * len(s.token_ids) * weights.get(s.offset, 1.0)

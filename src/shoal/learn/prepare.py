@@ -41,8 +41,7 @@ def make_groups(
     average: Average,
     seed: int,
 ) -> list[Group]:
-    """The rollouts with tokens and advantages, in an order of `seed`: sums depend on it in their last digits.
-    `baseline_shift`: of peers' rollouts."""
+    """The rollouts with tokens and advantages, in an order of `seed`. `baseline_shift`: of peers' rollouts."""
     order = list(scored)
     random.Random(seed).shuffle(order)
     read = [_read(s, policy) for s in order]

@@ -33,8 +33,7 @@ class Facts:
 
 
 def facts_of(path: Path, config: Any) -> Facts:
-    """Raises `UserError` for positions that are scaled in a way that transformers does not compute, and for a special
-    token that is none of the file's."""
+    """Raises `UserError` for scaled positions that transformers does not compute, and for an unknown special token."""
     reader = gguf.GGUFReader(path)
     arch = _value(reader, "general.architecture")
     kind = _value(reader, f"{arch}.rope.scaling.type") or "none"
@@ -63,8 +62,7 @@ def facts_of(path: Path, config: Any) -> Facts:
 
 
 def _llama3(factors: Any, theta: float) -> dict[str, Any]:
-    """The parameters of Llama 3's positions from what its frequencies are divided by. Source:
-    `transformers.modeling_rope_utils._compute_llama3_parameters`."""
+    """The parameters of Llama 3's positions from its frequencies' divisors. Source: `_compute_llama3_parameters`."""
     wavelengths = 2 * math.pi * theta ** (np.arange(len(factors)) / len(factors))
     factor = float(factors.max())
     for original in ORIGINAL:

@@ -89,8 +89,7 @@ def named(name: str) -> NamedModel | None:
 
 
 def check_spelling(name: str) -> None:
-    """Raises `UserError` if `name` comes near to a short name and is no folder or file here. Names on the Hub with a
-    user or organisation come near none."""
+    """Raises `UserError` if `name` comes near to a short name and is nothing here. Names with a user come near none."""
     known = [*EMBEDDED, *NAMED]
     if "/" in name or name in known or Path(name).expanduser().exists():
         return

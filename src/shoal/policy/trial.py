@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 BY_LENGTH: Final = ("dynamic", "longrope")
-"""Scaled positions that are others for a whole text as soon as it is longer than the original limit. What was read
-before that would have to be read again."""
+"""Scaled positions that change for a whole text longer than the original limit: all would be read again."""
 WINDOWS: Final = ("sliding_window", "attention_chunk_size")
 ENOUGH: Final = 24
 """Tokens of a prompt of which reading the shared ones once pays."""

@@ -203,8 +203,7 @@ def read_prefix(model: Any, ids: Sequence[int], placement: Placement) -> list[Ke
 
 
 def check_pictures(model: Any, name: str, placement: Placement) -> None:
-    """Raises `UserError` if log-probabilities behind a picture differ from those of the model's own forward pass. A
-    model that reads only text is not checked."""
+    """Raises `UserError` if log-probabilities behind a picture are not those of the model's own forward pass."""
     vision = vision_of(model)
     if vision is None:
         return

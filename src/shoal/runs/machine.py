@@ -125,8 +125,7 @@ def parameters(model: str) -> float:
 
 
 def check_memory(config: Config, sources: Mapping[str, str], placement: Placement) -> None:
-    """Raises `UserError` if the nodes' weights and optimizer states alone are more than what is free here. `shoal
-    doctor` estimates all of a run's memory."""
+    """Raises `UserError` if the nodes' weights and optimizer states alone are more than what is free here."""
     if placement.device.type != "cpu":
         return
     copies = Counter(source for source in sources.values() if not is_endpoint(source))

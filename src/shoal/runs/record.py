@@ -61,8 +61,7 @@ class Record:
     def report(
         self, rows: Sequence[Mapping[str, Any]], results: Sequence[RoundResult] = (), late: bool = False
     ) -> None:
-        """Hands a round to the trackers, and says where they show the run once they have begun. `late`: its evaluation,
-        which comes after the rest."""
+        """Hands a round to the trackers, and says where they show it. `late`: its evaluation, which comes later."""
         named = [(node.name, result) for node, result in zip(self.nodes, results, strict=False)]
         for tracker in self.trackers.values():
             tracker.report(self.nodes.round, rows, named, late)

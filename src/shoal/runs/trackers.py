@@ -39,8 +39,7 @@ class Tracker(Protocol):
     def report(
         self, round: int, rows: Sequence[Mapping[str, Any]], results: Sequence[tuple[str, RoundResult]], late: bool
     ) -> None:
-        """Takes a round. `rows`: its metrics; `results`: with each node's name. `late`: the metrics are more of a round
-        that was reported before."""
+        """Takes a round. `rows`: its metrics; `results`: with nodes' names. `late`: metrics of an earlier round."""
 
     def end(self) -> None:
         """There is no more to come."""

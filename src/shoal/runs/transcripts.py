@@ -63,8 +63,7 @@ def chosen(held_out: Mapping[str, Sequence[Any]]) -> list[Place]:
 def transcript_rows(
     node: str, evaluation: Evaluation, kept: Sequence[Place], right: Callable[[QuestionId], str | None]
 ) -> list[dict[str, Any]]:
-    """A row for each kept question: the first of its answers, and the `right` one where that is known. No row for a
-    question that an endpoint did not answer."""
+    """A row for each kept question that was answered: the first answer, and the `right` one where it is known."""
     rows = []
     for task, at in kept:
         asked = evaluation.asked[task][at]

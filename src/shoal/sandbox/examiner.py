@@ -36,8 +36,7 @@ class Examiner(AbstractContextManager["Examiner"]):
         """Whether a task's scorer is slow for so many plain texts, too, by the task and its parameters' hash."""
 
     def start(self) -> None:
-        """Start the process, which takes a second or two, before a candidate waits for it. Raises `UserError` if it
-        cannot be started, as `examine` does."""
+        """Start the process, which takes a second or two, before a candidate waits for it. Raises `UserError`."""
         self._worker.start()
 
     def examine(self, candidate: Candidate, seconds: float) -> Verdict:

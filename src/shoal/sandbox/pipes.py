@@ -175,8 +175,7 @@ def _fork(link: Connection, handle: Handler) -> NoReturn:
 
 
 def _child(control: Connection, descriptor: int, handle: Handler) -> int:
-    """The id of a new process that answers on a connection; 0 if the system has no process left, which the parent
-    notices by the end of the connection."""
+    """The id of a new process that answers on a connection; 0 if there is none left, as the connection's end tells."""
     above = os.getpid()
     with Connection(descriptor) as link:
         try:

@@ -39,8 +39,7 @@ COMMAND: Final = command("shoal.sandbox.worker")  # starts what scores answers t
 
 
 class GuardedProcess:
-    """Runs a command that gets one first message and then answers requests. It starts with the first request. One
-    thread at a time may use it. Close it."""
+    """Runs a command that gets one first message and then answers requests. For one thread at a time. Close it."""
 
     def __init__(self, command_line: Sequence[str], start: object) -> None:
         """`start`: the first message to each process of `command_line`."""

@@ -109,8 +109,7 @@ MakeDecoder = Callable[[LanguageModel, Placement], Decoder]
 
 
 def decoder_of(engine: str) -> MakeDecoder:
-    """What makes the decoder of this name: `OWN`, one of an installed package (an entry point of `shoal.decoders`), or
-    `module:attribute`. Raises `UserError`."""
+    """What makes the decoder of this name: `OWN`, an entry point of `shoal.decoders`, or `module:attribute`."""
     make: MakeDecoder = find(engine, "engine", {OWN: "shoal.policy.decoders.own:OwnDecoder"}, "shoal.decoders")
     return make
 

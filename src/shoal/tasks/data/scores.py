@@ -23,13 +23,11 @@ class RowScore(Protocol):
     """Whether answers are programs (`tasks.RunsPrograms`)."""
 
     def form(self, columns: Collection[str]) -> Form | None:
-        """How rows with these columns are read; None if they are of another kind. What the data set keeps as the right
-        answer is what verifies answers."""
+        """How rows with these columns are read; None if they are of another kind. Its right answer verifies answers."""
         ...
 
     def load(self) -> str:
-        """The version of its rules. Imports what scoring needs, which cannot be imported within the guard. Raises
-        `UserError` if that is not installed."""
+        """The version of its rules. Imports what scoring needs, which the guard forbids later. Raises `UserError`."""
         ...
 
     def answer(self, right: str) -> str:
