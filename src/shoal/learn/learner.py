@@ -129,7 +129,7 @@ class GRPOLearner:
                 ref_logps = self._logprobs(model, rows, offsets)
         peers = None
         if any(s.from_peer for s in sequences):
-            peers = PeerWeights(self.peer_weight, sequences, self.own_nll, self._zeros(0), old_logps)
+            peers = PeerWeights(self.peer_weight, sequences, self.own_nll, self._zeros(0))
         return Fixed(old_logps, ref_logps, peers)
 
     def steps(self, rows: list[Row]) -> int:

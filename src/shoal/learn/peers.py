@@ -72,17 +72,9 @@ class Report:
 class PeerWeights:
     """The weights of all trained tokens of an update: 1 for own ones, `peer_weights` for peers'."""
 
-    def __init__(
-        self,
-        weight: Weight,
-        sequences: Sequence[Trained],
-        own_nll: float | None,
-        like: torch.Tensor,
-        logps_L: torch.Tensor | None = None,
-    ) -> None:
-        """`sequences`: all that is trained on; their offsets cover the update.
-        `like`: a tensor with the type and device of log-probabilities. `logps_L`: of all tokens when the round began,
-        if they are known; then all weights are found at once, and groups may be split over micro-batches."""
+    def __init__(self, weight: Weight, sequences: Sequence[Trained], own_nll: float | None, like: torch.Tensor) -> None:
+        """`sequences`: all that is trained on; their offsets cover the update. `like`: a tensor with the type and device
+        of log-probabilities."""
         self.weight, self.sequences, self.own_nll = weight, sequences, own_nll
         in_order = sorted(sequences, key=lambda s: s.offset)
         lengths_N = torch.tensor([len(s.token_ids) for s in in_order])
@@ -91,27 +83,19 @@ class PeerWeights:
         self._advantages_N = like.new_tensor([s.advantage for s in in_order])
         self.weights_L = like.new_zeros(len(self._sequences_L))
         self.logps_L = like.new_zeros(len(self._sequences_L))
-        self._complete = logps_L is not None
-        if logps_L is not None:
-            self._weigh(slice(None), self._sequences_L, logps_L)
 
     def of(self, batch: MicroBatch, old_logps_T: torch.Tensor) -> torch.Tensor:
         """The weights of the tokens of `batch`; `old_logps_T`: log-probabilities when the round began."""
-        if not self._complete:
-            self._weigh(batch.offsets_T, batch.sequences_T, old_logps_T)
-        return self.weights_L[batch.offsets_T]
-
-    def _weigh(self, where: torch.Tensor | slice, sequences_T: torch.Tensor, logps_T: torch.Tensor) -> None:
-        whose_T = self._sequences_L[where]
-        weights_T = peer_weights(self.weight, logps_T, self.own_nll, self._advantages_N[whose_T], sequences_T)
+        where, whose_T = batch.offsets_T, self._sequences_L[batch.offsets_T]
+        advantages_T = self._advantages_N[whose_T]
+        weights_T = peer_weights(self.weight, old_logps_T, self.own_nll, advantages_T, batch.sequences_T)
         self.weights_L[where] = weights_T.masked_fill(~self._of_peers_N[whose_T], 1)
-        self.logps_L[where] = logps_T
+        self.logps_L[where] = old_logps_T
+        return self.weights_L[where]
 
     def report(self, ranks: Ranks) -> Report:
         """What all ranks found. Call it after the update."""
-        if self._complete and not ranks.is_zero:
-            self.weights_L.zero_()  # sums on a GPU differ slightly between ranks: rank zero's are everybody's
-        ranks.add([self.weights_L] if self._complete else [self.weights_L, self.logps_L])
+        ranks.add([self.weights_L, self.logps_L])
         weights_L, nll_L = self.weights_L.cpu().double(), -self.logps_L.cpu().double()
         found: list[tuple[float, float, float]] = []
         weights: dict[int, float] = {}
