@@ -73,8 +73,8 @@ class PeerWeights:
     """The weights of all trained tokens of an update: 1 for own ones, `peer_weights` for peers'."""
 
     def __init__(self, weight: Weight, sequences: Sequence[Trained], own_nll: float | None, like: torch.Tensor) -> None:
-        """`sequences`: all that is trained on; their offsets cover the update. `like`: a tensor with the type and device
-        of log-probabilities."""
+        """`sequences`: all that is trained on; their offsets cover the update. `like`: has the type and device of
+        log-probabilities."""
         self.weight, self.sequences, self.own_nll = weight, sequences, own_nll
         in_order = sorted(sequences, key=lambda s: s.offset)
         lengths_N = torch.tensor([len(s.token_ids) for s in in_order])
