@@ -28,9 +28,7 @@ from shoal.learn.peers import (
     sampled_nll,
 )
 from shoal.learn.weights import make_weight
-from shoal.learn.weights.base import Weight
-from shoal.learn.weights.none import NoWeight
-from shoal.learn.weights.topr import TOPR
+from shoal.learn.weights.base import TOPR, NoWeight, Weight
 from shoal.parallel.ranks import Ranks
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load

@@ -5,7 +5,7 @@ from typing import Final
 from shoal.config.own_code import make_named
 from shoal.learn.weights.base import Weight
 
-WEIGHTS: Final = {"none": "shoal.learn.weights.none:NoWeight", "topr": "shoal.learn.weights.topr:TOPR"}
+WEIGHTS: Final = {"none": "shoal.learn.weights.base:NoWeight", "topr": "shoal.learn.weights.base:TOPR"}
 """Installed packages add theirs by the entry points "shoal.weights"."""
 
 

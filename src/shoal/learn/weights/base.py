@@ -1,4 +1,4 @@
-"""What a weight of peers' completions is.
+"""What a weight of peers' completions is, and the two of shoal.
 
 Shape suffixes: T trained tokens of a micro-batch, its completions one after another.
 """
@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
+
+from shoal.learn.losses.base import sequence_sum
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,19 @@ class Weight(ABC):
     @abstractmethod
     def weights(self, tokens: PeerTokens) -> torch.Tensor:
         """The weight of each token (T,), by which its loss is multiplied: without gradient, and cut to [0, 1]."""
+
+
+class NoWeight(Weight):
+    """A peer's completion counts as an own one, as in the paper of swarm sampling (arXiv 2509.08721)."""
+
+    def weights(self, tokens: PeerTokens) -> torch.Tensor:
+        return torch.ones_like(tokens.logps_T)
+
+
+class TOPR(Weight):
+    """TOPR (arXiv 2503.14286): 1 with a positive advantage; min(1, likelihood ratio of the completion) with a negative
+    one. Pushing down what is unlikely anyway has no bound, and costs likelihood elsewhere."""
+
+    def weights(self, tokens: PeerTokens) -> torch.Tensor:
+        ratio_T = sequence_sum(-tokens.gap_T, tokens.sequences_T).clamp(max=0).exp()
+        return torch.where(tokens.advantages_T < 0, ratio_T, torch.ones_like(ratio_T))
