@@ -4,10 +4,10 @@ A run's `config.toml` is this, complete. On the command line each setting is `--
 for short. Where TRL has a name for a thing, it is TRL's.
 """
 
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import tomli_w
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from shoal.config.own_code import is_own
 from shoal.config.policy import (
@@ -55,7 +55,7 @@ class Config(Section):
     last digits may depend on it."""
     report_to: list[str] = []
     """Trackers that get the metrics and some rollouts of each round: trackio, wandb, tensorboard, one of an installed
-    package, or module:attribute (see docs/guides/trackers.md). Several: with commas."""
+    package, or module:attribute (see docs/guides/trackers.md). It can be given several times."""
     rewards: list[RewardSpec] = []
     """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
     scored by that alone."""
@@ -67,14 +67,6 @@ class Config(Section):
     selection: SelectionConfig = SelectionConfig()
     network: NetworkConfig = NetworkConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-
-    @field_validator("report_to", mode="before")
-    @classmethod
-    def _split(cls, names: Any) -> Any:
-        listed = [names] if isinstance(names, str) else names
-        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            return names
-        return list(dict.fromkeys(part.strip() for name in listed for part in name.split(",")))
 
     @model_validator(mode="after")
     def _choose_model(self) -> Self:

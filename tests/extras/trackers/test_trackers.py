@@ -100,11 +100,6 @@ def test_settings_are_reported_without_addresses_and_passwords() -> None:
     assert not any(word in json.dumps(found) for word in ("secret", "relay", "judge", "KEY"))
 
 
-def test_names_of_trackers_may_have_commas_between_them() -> None:
-    assert config_from_keywords({"report_to": "trackio, wandb"}).report_to == ["trackio", "wandb"]
-    assert config_from_keywords({"report_to": ["wandb", "wandb"]}).report_to == ["wandb"]
-
-
 def test_a_tracker_that_is_not_installed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match="--report-to wandb: it is not installed: pip install wandb"):
