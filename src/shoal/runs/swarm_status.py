@@ -40,7 +40,6 @@ class Flow(msgspec.Struct):
 
     messages: Count
     bytes: Count
-    overflow: Count
 
 
 class Peer(msgspec.Struct):
@@ -86,7 +85,6 @@ class Status(msgspec.Struct):
     links: Count
     peers: Count
     neighbours: list[Any]
-    wanted: Count
     note: str
     silo_since: Number | None
     faults: Count
