@@ -30,6 +30,8 @@ class Facts:
     stop_ids: frozenset[int]
     has_eos: bool
     """Whether it has an end-of-sequence token; otherwise transformers takes the token 2."""
+    pre: str
+    """How it cuts texts into words, in llama.cpp's words."""
 
 
 def facts_of(path: Path, config: Any) -> Facts:
@@ -58,7 +60,8 @@ def facts_of(path: Path, config: Any) -> Facts:
         if id is not None and tokens is not None and id >= len(tokens.data):
             raise UserError(f"its tokenizer.ggml.{name}_token_id is {id}, and it has {len(tokens.data)} tokens")
     stop_ids = frozenset(int(ids[end]) for end in ENDS if ids[end] is not None)
-    return Facts(None if rope is None else {**rope, "rope_theta": theta}, stop_ids, ids["eos"] is not None)
+    pre = str(_value(reader, "tokenizer.ggml.pre") or "")
+    return Facts(None if rope is None else {**rope, "rope_theta": theta}, stop_ids, ids["eos"] is not None, pre)
 
 
 def _llama3(factors: Any, theta: float) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -116,12 +115,8 @@ SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 ALIGNMENT = 64
 """Bytes."""
-SUPERBPE: Final = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, len("superbpe")) + b"superbpe"
-"""The entry of a file's header: key, type (8 is text), length, text."""
 SETTINGS: Final = "generation_config.json"
 POINTER: Final = b"version https://git-lfs"
-HEADER: Final = 1 << 16
-"""Bytes of a file in which the entry stands."""
 
 
 def load(name: str, device: torch.device) -> LanguageModel:
@@ -142,7 +137,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
         if not (folder / "tokenizer_config.json").is_file():
             return replace(base, name=str(folder), model=merged)
         try:  # what they were trained with: another chat template, another end
-            own: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            own: Any = AutoTokenizer.from_pretrained(folder, **LOCAL)
         except Exception as error:
             raise UserError(
                 f"the adapters in '{folder}' cannot be loaded: {_reason(name, 'tokenizer', error)}"
@@ -201,7 +196,8 @@ def _load(
     check_vocabulary(name, model, tokenizer)
     if facts:
         model.generation_config.eos_token_id = sorted(facts.stop_ids.union(_ids(model.generation_config.eos_token_id)))
-        _cut_as_the_file_says(tokenizer, Path(source) / options["gguf_file"])
+        if facts.pre == "superbpe":
+            _cut_at_digits(tokenizer)
         # The weights are plain floats now; transformers would refuse to save them.
         del model.config.quantization_config
         model.hf_quantizer, model.is_quantized = None, False
@@ -419,14 +415,11 @@ def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int], V: int) -> in
     return int(tokenizer.eos_token_id) if tokenizer.eos_token_id in stop_ids else min(stop_ids)
 
 
-def _cut_as_the_file_says(tokenizer: Any, file: Path) -> None:
+def _cut_at_digits(tokenizer: Any) -> None:
     """Has `tokenizer`, which transformers read from a GGUF file, cut texts into words as llama.cpp does with this file.
 
     transformers cuts all of them as GPT-2 does. That gives the same tokens for the models that it knows, and others for
     a tokenizer that cuts at digits alone, as guppy's does: `superbpe`, in llama.cpp's words."""
-    with file.open("rb") as opened:
-        if SUPERBPE not in opened.read(HEADER):
-            return
     if any(re.search(r"\d\d", token) for token in tokenizer.get_vocab()):
         return  # llama.cpp then makes words of three digits
     steps = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=False)]
