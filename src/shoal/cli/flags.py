@@ -23,21 +23,15 @@ from shoal.errors import UserError
 NOT_FLAGS = {"tasks.sources", "rewards"}
 """Settings for files alone."""
 COMMON = {
-    "the run": ("rounds", "seed", "checkpoint_every", "report_to"),
-    "questions": ("tasks.suite", "tasks.only", "tasks.examples", "tasks.answer"),
-    "models": (
-        "policy.model",
-        "policy.num_generations",
-        "policy.max_completion_length",
-        "policy.temperature",
-        "policy.device",
-        "policy.lora_r",
-    ),
-    "learning": ("learner.learning_rate", "learner.loss_type", "learner.beta"),
-    "the swarm": ("round.nodes", "round.local", "round.peers"),
-    "the network": ("network.name", "network.listen"),
-    "held-out questions": ("evaluation.every", "evaluation.questions", "evaluation.samples"),
-    "code of your own, as module:attribute": ("learner.factory", "selection.rule"),
+    "the run": "rounds seed checkpoint_every report_to",
+    "questions": "tasks.suite tasks.only tasks.examples tasks.answer",
+    "models": "policy.model policy.num_generations policy.max_completion_length policy.temperature policy.device "
+    "policy.lora_r",
+    "learning": "learner.learning_rate learner.loss_type learner.beta",
+    "the swarm": "round.nodes round.local round.peers",
+    "the network": "network.name network.listen",
+    "held-out questions": "evaluation.every evaluation.questions evaluation.samples",
+    "code of your own, as module:attribute": "learner.factory selection.rule",
 }
 """The settings that people change, in the groups of `--help`. `--help-all` has the others, too."""
 
@@ -122,12 +116,12 @@ def add_settings(
     defaults = defaults or {}
     groups: dict[str, Any] = {}
 
-    def group(title: str, meaning: str | None = None) -> Any:
+    def group(title: str) -> Any:
         if title not in groups:
-            groups[title] = parser.add_argument_group(title, meaning)
+            groups[title] = parser.add_argument_group(title)
         return groups[title]
 
-    common = {name: title for title, members in COMMON.items() for name in members if name in chosen and not only}
+    common = {n: title for title, members in COMMON.items() for n in members.split() if n in chosen and not only}
     for name in [*common, *(name for name in chosen if name not in common)]:
         field, section = fields[name], name.rpartition(".")[0]
         flags = dict.fromkeys([f"--{short[name]}", f"--{name}"] if name in short else [f"--{name}"])
