@@ -65,13 +65,7 @@ def merged_with_adapters(model: Any, folder: Path, base: str) -> Any:
             adapted = peft.PeftModel(model, settings)
             fill_adapters(adapted, folder, base)
             merged = adapted.merge_and_unload()
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        RuntimeError,
-    ) as error:  # kinds of adapters that cannot be merged
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:  # some kinds cannot be merged
         raise UserError(f"the adapters in '{folder}' cannot be merged: {in_brief(error)}") from error
     return merged.requires_grad_(True)
 
