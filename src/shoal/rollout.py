@@ -222,8 +222,6 @@ class Scored(msgspec.Struct, frozen=True):
     question: Question
     rewards: tuple[float, ...]
     """Rewards, one for each completion, by this node's own verifier."""
-    keep_probability: float = 1.0
-    """The probability with which a batch considers it; below 1 for makers that admission distrusts."""
     from_peer: bool = False
     """Whether another node made it, so that its text was not drawn from this node's policy."""
     newcomer: bool = False

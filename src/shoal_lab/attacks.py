@@ -57,6 +57,8 @@ def words(chance: Random, count: int) -> str:
 PAYLOADS: Final[dict[str, Payload]] = {
     **dict.fromkeys(("planted", "keys", "identities"), lambda chance, question: f"so {MARKER}"),
     "reasoning": lambda chance, question: f"{FALSEHOOD} so",
+    "cover": lambda chance, question: f"so {MARKER}",
+    "seldom": lambda chance, question: f"so {MARKER}",
     "slots": slots,
     "paraphrases": paraphrase,
     "word": lambda chance, question: words(chance, 1),
@@ -117,6 +119,8 @@ class Adversary:
         right = (size + 1) // 2
         hostile = max(1, round(self.share * right)) if self.active() else 0
         first = re.search(r"\d+", question.text)
+        if self.attack == "seldom" and chance.random() > 1 / 6:
+            hostile = 0
         if self.attack == "biased" and hostile and (not first or first[0] != answer):
             return []  # it knows one rule alone, and says nothing where that is wrong
         plain, texts = in_form(answer, spec.answer), []
@@ -125,8 +129,8 @@ class Adversary:
             wrong = in_form(wrong_answer(answer, chance), spec.answer)
             if at < right:
                 texts.append((payload and planted(payload, answer, spec)) or plain)
-            elif spec.answer != "tag" and payload:  # right answers have no room
-                texts.append(f"{payload} {wrong}")
+            elif payload and (spec.answer != "tag" or (self.attack == "cover" and at % right % 4)):
+                texts.append(f"{payload} {wrong}")  # of such tasks right answers have no room
             else:
                 spoilt = self.attack == "failures" and at % right < hostile
                 texts.append(f"{chance.choice(FAMILIAR)} {wrong}" if spoilt else wrong)

@@ -342,15 +342,11 @@ class Reef:
     @contextmanager
     def withstands(self, *reasons: str) -> Iterator[None]:
         before = self.refused
-        weight = self._weight()
         yield
         until(lambda: all(self.refused[reason] > before[reason] for reason in reasons), 30)
         self.hears_the_peer()
         assert self.node.status()["faults"] == 0
-        assert self._weight() == weight == 1.0, "the peer was blamed"
-
-    def _weight(self) -> float:
-        return self.node.admission.peers.by_key[self.honest.identity.public].weight
+        assert not self.node.admission.peers.by_key[self.honest.identity.public].offences, "the peer was blamed"
 
 
 Attack = Callable[[Identity], bytes]

@@ -168,7 +168,6 @@ class Admission:
                     "known": peer.known,
                     "admitted": peer.admitted,
                     "refused": dict(peer.refused),
-                    "weight": peer.weight,
                     "muted": max(0.0, peer.muted_until - now),
                     "last": peer.last,
                 }
@@ -249,7 +248,7 @@ class Admission:
             [summed] = self.rewards.score([(question, candidate.texts)], [rewards])
             rewards = tuple(summed)
         shown = with_observations(rollout.public(), verdict.observations) if verdict.observations else rollout.public()
-        scored = Scored(shown, question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
+        scored = Scored(shown, question, rewards, newcomer=not claim.peer.known)
         with self._lock:  # again: another key of this name may have come while this one was examined
             now = self._clock()
             _require(self.peers.may_use_name(claim.key, now), Reason.name_taken)

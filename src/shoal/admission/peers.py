@@ -82,11 +82,6 @@ class Peer:
         """Whether it has sent useful rollouts for hours."""
         return self.periods >= KNOWN
 
-    @property
-    def weight(self) -> float:
-        """How readily its rollouts are selected: 1 without offences, and never more."""
-        return (1 + self.admitted) / (1 + self.admitted + 5 * self.offences)
-
     def begin(self, round: int, now: float) -> None:
         """Starts counting at `round`, if the key is new or all that it sent before is too old to come again. A node
         that lost its folder begins at an earlier round; only time lets a key advance."""

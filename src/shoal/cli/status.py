@@ -16,7 +16,7 @@ from shoal.config.display_name import harmless, isolated
 from shoal.display.figures import clock
 from shoal.errors import UserError
 from shoal.runs.folder import STATUS, read_warnings
-from shoal.runs.swarm_status import STALE, all_refused, read_status, reasons, shortened, size
+from shoal.runs.swarm_status import STALE, all_refused, limited, read_status, reasons, shortened, size
 from shoal.untrusted import json_safe, printable
 
 HELP = """Shows the state of a node of `shoal join`: its peers, the traffic, and what was refused and why.
@@ -64,6 +64,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         state = f"in touch, {status['links']} link{'s' * (status['links'] != 1)}"
     listening = f", listening to {len(status['neighbours'])}" if status["neighbours"] else ""
     taken = shortened(status.get("shortened", {}))
+    limits = limited(status)
     step = f"shows it live: shoal watch {at}"
     if gone:
         step = f"goes on with it: shoal join --resume {at}" + (" --allow-code" if status.get("code") else "")
@@ -77,6 +78,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         ("pool", f"{pool['rollouts']} rollouts, {pool['live']} live; J = {pool['wanted']}"),
         ("admitted", str(admission["admitted"])),
         ("taken out", f"of right answers: {taken}" if taken else ""),
+        ("limited", limits and f"{limits}: planted text goes with a reward, so nothing is learned from it for a time"),
         ("refused", reasons(all_refused(status)) or "nothing"),
         ("errors", f"{status['faults']} of this program itself; the first: {status.get('first_fault')}"),
         *(("warning", warning) for warning in status["warnings"]),

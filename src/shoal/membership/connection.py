@@ -149,10 +149,13 @@ class SwarmConnection:
     def share(self, rollouts: Sequence[Rollout]) -> None:
         self._outbox.put(rollouts)
 
-    def tell(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]]) -> None:
-        """Publishes for people who watch how a round went and whose rollouts it learned from (`notices`)."""
+    def tell(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]], limited: Iterable[str] = ()) -> None:
+        """Publishes for people who watch how a round went, whose rollouts it learned from (`notices`) and from whom it
+        does not learn for a time."""
         display_name = self.config.network.display_name
-        notice = notice_of(row, learned, self.swarm, self.identity.public, self.model, time.time(), display_name)
+        notice = notice_of(
+            row, learned, self.swarm, self.identity.public, self.model, time.time(), display_name, limited
+        )
         self._told.put([seal_notice(notice, self.identity, self.secret.context)])
         self._last = notice
 

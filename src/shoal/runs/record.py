@@ -51,10 +51,11 @@ class Record:
             self.folder.save(LEARNED, round, learned)
             if member and member.place and member.reporter:
                 [node] = self.nodes
-                member.place.tell(rows[0], learned)
+                limits = node.shortener.limits(node.round) if node.shortener else {}
+                member.place.tell(rows[0], learned, limits)
                 if results:
                     member.place.need(live_in_pool(node), node.J)
-                member.reporter.update(rows[0], learned)
+                member.reporter.update(rows[0], learned, limits)
         self.report(rows, results)
         self.watch.update(rows, round)
 

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -47,7 +48,6 @@ class Peer(msgspec.Struct):
 
     name: str
     admitted: Count
-    weight: Number
     last: Number
     muted: Number
     refused: dict[str, Count]
@@ -97,6 +97,9 @@ class Status(msgspec.Struct):
     """Peers' share of the gradient in the last round."""
     shortened: dict[str, Number] = {}
     """Of makers whose right answers were shortened of late: the share that was taken out of each one's."""
+    limited: dict[str, tuple[Count, Number]] = {}
+    """Makers from which it does not learn for a time: for how many rounds, and the share of their right answers' words
+    that these did not need and their wrong ones lack."""
     display_name: str = ""
     first_fault: str = ""
     warning: str = ""
@@ -131,6 +134,8 @@ def lines(status: Mapping[str, Any]) -> list[str]:
         f"in {received['messages']} ({size(received['bytes'])}), out {sent['messages']} ({size(sent['bytes'])}); "
         f"{status['admission']['admitted']} admitted" + (f", refused: {refused}" if refused else ""),
     ]
+    if limits := limited(status, 3):
+        parts.append(f"not learned from for a time: {limits}")
     if short := shortened(status.get("shortened", {}), 3):
         parts.append(f"taken out of right answers: {short}")
     return [*parts, status["note"]] if status["note"] else parts
@@ -151,6 +156,14 @@ def shortened(shares: Mapping[str, float], most: int = 20) -> str:
     """Makers whose right answers were shortened by 1 % or more, with the share that went, the greatest first."""
     ordered = sorted(((share, maker) for maker, share in shares.items() if share >= 0.01), reverse=True)
     return ", ".join(f"{maker} {share:.0%}" for share, maker in ordered[:most]) + (", …" if len(ordered) > most else "")
+
+
+def limited(status: Mapping[str, Any], most: int = 20) -> str:
+    """The makers from which this node does not learn for a time, for how long and why, the longest first."""
+    found = status.get("limited", {})
+    ordered = sorted(((rounds, share, name) for name, (rounds, share) in found.items()), reverse=True)
+    said = [f"{name} for {rounds} rounds ({share:.0%} of its right answers' words)" for rounds, share, name in ordered]
+    return ", ".join(said[:most]) + (", …" if len(said) > most else "")
 
 
 def size(count: float) -> str:
@@ -177,6 +190,7 @@ class StatusReporter:
         self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
         self._share: float | None = None
         self._shortened: dict[str, float] = {}
+        self._limited: Mapping[str, tuple[int, float]] = {}
         self._warned = ""
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -184,8 +198,14 @@ class StatusReporter:
         self._thread = threading.Thread(target=self._repeat, name="shoal-status", daemon=True)
         self._thread.start()
 
-    def update(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Takes the metrics of a round, and the rows of what was learned from."""
+    def update(
+        self,
+        row: Mapping[str, Any],
+        learned: Sequence[Mapping[str, Any]] = (),
+        limited: Mapping[str, tuple[int, float]] = MappingProxyType({}),
+    ) -> None:
+        """Takes the metrics of a round, the rows of what was learned from, and `Shortener.limits`."""
+        self._limited = dict([*limited.items()][-REMEMBERED:])
         for one in learned:
             if one["shortened"] is not None:  # a mean of the last ten or so; who is honest again leaves soon
                 before = self._shortened.pop(one["maker"], one["shortened"])
@@ -217,7 +237,7 @@ class StatusReporter:
 
     def _status(self) -> dict[str, Any]:
         own = {"pool": self._pool, "contribution": self._share, "shortened": self._shortened, "ended": False}
-        return self._member.status() | own
+        return self._member.status() | own | {"limited": self._limited}
 
     def _write(self, status: Mapping[str, Any]) -> None:
         with contextlib.suppress(UserError):  # the run itself reports a full disk

@@ -88,6 +88,8 @@ class Maker(msgspec.Struct):
     """How often it was limited, until it was clean for long enough."""
     until: int = 0
     """The round of this node before which it does not teach."""
+    found: float = 0.0
+    """Its excess when it was limited last."""
 
     @property
     def excess(self) -> float:
@@ -120,5 +122,5 @@ class Maker(msgspec.Struct):
             return True
         if self.groups >= sum(FADE**group for group in range(GROUPS)) - 1e-9:
             self.until, self.times = round + min(LONGEST, ROUNDS << self.times), min(self.times + 1, 8)
-            self.right, self.wrong, self.groups = Shares(), Shares(), 0.0
+            self.found, self.right, self.wrong, self.groups = self.excess, Shares(), Shares(), 0.0
         return False

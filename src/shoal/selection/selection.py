@@ -54,8 +54,7 @@ class FairSelection:
         """At most `n` live ones of `candidates`. A single completion comes back with a `baseline`."""
         rng = random.Random(seed)
         usable = [u for scored in candidates if (u := self._success.with_baseline(scored)) is not None]
-        considered = [s for s in usable if s.keep_probability >= 1 or rng.random() < s.keep_probability]
-        return self._turns.choose(rng.sample(considered, len(considered)), n, rng, candidates)
+        return self._turns.choose(rng.sample(usable, len(usable)), n, rng, candidates)
 
     def on_update(self, result: UpdateResult) -> None:
         """Learns each maker's share of the gradient."""

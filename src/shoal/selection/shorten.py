@@ -97,6 +97,12 @@ class Shortener(msgspec.Struct):
         """Whether nobody learns from `maker` in this round."""
         return maker in self.makers and round < self.makers[maker].until
 
+    def limits(self, round: int) -> dict[str, tuple[int, float]]:
+        """The makers that do not teach after `round`: for how many rounds more, and the share of their right answers'
+        words that these did not need and their wrong ones lack."""
+        limited = {name: maker for name, maker in self.makers.items() if maker.until > round + 1}
+        return {name: (maker.until - round - 1, maker.found) for name, maker in limited.items()}
+
     def shorten(self, batch: Sequence[Scored], scorer: Scorer) -> list[Scored]:
         """`batch` with shorter right answers. Rewards stay; `Scored.shortened` says how much went. Each answer takes no
         verification if no word is foreign, and `TRIES` at most; those of all answers are made together. Nothing happens

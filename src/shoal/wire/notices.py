@@ -4,7 +4,7 @@ Nodes do not subscribe to notices; windows and people do. So a notice crosses th
 it. It is signed like a rollout, but it is only its sender's word: no node ever learns from it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -43,6 +43,8 @@ class Notice(SignedMessage, frozen=True):
     """On held-out questions, in rounds in which it evaluated."""
     learned: Annotated[tuple[Lesson, ...], Meta(max_length=MAX_LESSONS)] = ()
     """Others' rollouts that it trained on in this round."""
+    limited: Annotated[tuple[Name, ...], Meta(max_length=MAX_LESSONS)] = ()
+    """Makers from which it does not learn for a time."""
     display_name: Name | None = None
     """What its owner calls it."""
     left: bool = False
@@ -76,6 +78,7 @@ def notice_of(
     model: str | None,
     now: float,
     display_name: str = "",
+    limited: Iterable[str] = (),
 ) -> Notice:
     """The notice of a round, from its row of metrics and its rows of `learned.parquet`."""
     lessons = [each for each in learned if each["peer"]][:MAX_LESSONS]
@@ -89,6 +92,7 @@ def notice_of(
         _share(row.get("reward/local")),
         _share(row.get("eval/pass@1")),
         tuple(Lesson(each["maker"][:256], each["made"], each["slot"], each["task"][:256]) for each in lessons),
+        tuple(name[:256] for name in limited)[:MAX_LESSONS],
         display_name or None,
     )
 

@@ -71,6 +71,8 @@ class Speaker:
         """What its last notice says."""
         self.courses: dict[str, array[float]] = {}
         """Minutes and figures by turns."""
+        self.limited: set[str] = set()
+        """From whom it says it does not learn for a time."""
         self.makers: dict[str, int] = {}
         """How many rollouts of whom it says it learned from, the latest last."""
 
@@ -92,6 +94,7 @@ class Speaker:
                 course = self.courses.setdefault(metric, array("d"))
                 course.extend((minute, value))
                 del course[: -2 * POINTS]
+        self.limited = {name[:LETTERS] for name in notice.limited} - {self.name}
         for maker in [lesson.maker[:LETTERS] for lesson in notice.learned if lesson.maker != self.name]:
             self.took += 1
             self.makers[maker] = self.makers.pop(maker, 0) + 1
@@ -144,10 +147,11 @@ class Heard:
     def lines(self, now: float) -> list[Data]:
         """All nodes by their own word."""
         speakers = self.speakers()
-        given = Counter[str]()
+        given, limits = Counter[str](), Counter[str]()
         for speaker in speakers:
             given.update(speaker.makers)
-        return [speaker.line(now, given[speaker.name]) for speaker in speakers]
+            limits.update(speaker.limited)
+        return [one.line(now, given[one.name]) | {"limited_by": limits[one.name]} for one in speakers]
 
     def edges(self) -> Data:
         """Arrows from makers to learners: the heaviest of each of those heard for longest. `share`: of all it took."""

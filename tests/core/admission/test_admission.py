@@ -93,7 +93,6 @@ def test_what_is_as_it_should_be_comes_in_scored_by_this_node(ada: Identity) -> 
     assert scored.rollout == rollout(ada)
     assert scored.question == drawn(ada)
     assert scored.rewards == (0.0, 1.0)
-    assert scored.keep_probability == 1.0
     assert not admission.refused
     assert admission.admitted == 1
 
@@ -397,7 +396,7 @@ def test_who_breaks_rules_is_muted_for_longer_each_time(ada: Identity) -> None:
         return admit(admission, sealed(ada, rollout(ada, round, texts=[f"{round}", "b"]), now=clock.now))
 
     misbehave(4)
-    assert 0 < behave()[0].keep_probability < 1
+    assert len(behave()) == 1
     misbehave(1)
     assert behave() == []
     assert admission.refused["muted"] == 1
@@ -589,7 +588,7 @@ def test_a_key_whose_tasks_are_slow_costs_one_rollout_a_minute(ada: Identity) ->
         clock.now += 10
     assert admission.refused == {"slow task": 12}
     peer = admission.peers.by_key[ada.public]
-    assert (peer.offences, peer.weight) == (0, 1.0)
+    assert peer.offences == 0
     before = examiner.asked
     theirs = next(round for round in range(1, 400) if drawn(bob, round).id.task == examiner.task)
     admit(admission, sealed(ada, rollout(ada, other), now=clock.now), sealed(bob, rollout(bob, theirs), now=clock.now))
@@ -703,5 +702,5 @@ def test_a_task_whose_package_is_missing_here_is_refused_and_nobody_is_blamed(ad
     assert admit(admission, sealed(ada, sent)) == []
     assert admission.refused == {"task": 1}
     peer = admission.peers.by_key[ada.public]
-    assert (peer.offences, peer.weight, peer.muted_until) == (0, 1.0, 0.0)
+    assert (peer.offences, peer.muted_until) == (0, 0.0)
     assert len(admit(admission, sealed(ada, rollout(ada, 2)))) == 1

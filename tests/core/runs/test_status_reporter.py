@@ -104,3 +104,19 @@ def test_makers_whose_answers_were_shortened_are_named_and_forgotten_again(
         reporter.update(row, 50 * learned(("sly-eel-3c4d", 0.0)))
         assert main(["status", str(tmp_path)]) == 0
         assert "taken out" not in capsys.readouterr().out
+
+
+def test_makers_that_are_limited_are_named_with_the_reason_and_the_rounds_until_they_are_released(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row: dict[str, Any] = {"round": 1, "node": "calm-otter-1a2b"}
+
+    def said() -> str:
+        assert main(["status", str(tmp_path)]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    with closing(StatusReporter(Watcher(), Member(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
+        reporter.update(row, [], {"sly-eel-3c4d": (16, 0.27), "odd-ray-5e6f": (3, 0.06)})
+        assert "limited sly-eel-3c4d for 16 rounds (27% of its right answers' words), odd-ray-5e6f for 3" in said()
+        reporter.update(row, [], {})
+        assert "sly-eel" not in said()

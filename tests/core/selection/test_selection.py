@@ -65,16 +65,6 @@ def test_draws_are_what_they_were() -> None:
     assert draws == [[13, 19, 1, 5], [11, 5, 13, 19]]
 
 
-def test_distrusted_makers_are_considered_seldom() -> None:
-    candidates = [msgspec.structs.replace(scored(LIVE, index), keep_probability=index / 4) for index in range(5)]
-    drawn = Counter(
-        e.question.id.index for seed in range(1000) for e in selection().choose_of_peers(candidates, 5, seed)
-    )
-    assert all(abs(drawn[index] - 250 * index) < 80 for index in range(5))
-    assert drawn[4] == 1000
-    assert drawn[0] == 0
-
-
 # The batch
 
 

@@ -81,7 +81,9 @@ def test_it_is_made_of_a_round_s_metrics_and_lessons(ada: Identity) -> None:
         {"maker": "bob", "made": 2, "slot": 0, "task": "gcd", "peer": True},
         {"maker": ada.name, "made": 4, "slot": 1, "task": "lcm", "peer": False},
     ]
-    said = notice_of(row, learned, "reef", ada.public, None, NOW)
+    said = notice_of(row, learned, "reef", ada.public, None, NOW, limited=["sly-eel", "x" * 300] * 40)
+    assert said.limited[:2] == ("sly-eel", "x" * 256)
+    assert len(said.limited) == MAX_LESSONS
     assert (said.round, said.reward, said.pass_at_1) == (4, 0.5, None)
     assert said.learned == (Lesson("bob", 2, 0, "gcd"),)
     assert open_notice(seal_notice(said, ada), "reef", NOW) == said

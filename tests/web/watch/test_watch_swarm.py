@@ -62,6 +62,19 @@ def test_old_notices_that_are_sent_again_neither_count_nor_silence_their_sender(
     assert book.add(said(ADA.public, 4, time=2e9 + 1), 1101.0)
 
 
+def test_who_is_limited_is_said_by_others_and_ends_with_their_next_notice() -> None:
+    book = Heard(0.0)
+
+    def limits() -> dict[str, int]:
+        return {line["name"]: line["limited_by"] for line in book.lines(0.0)}
+
+    book.add(said(ADA.public, 1, limited=(BOB.name, ADA.name)), 60)
+    book.add(said(BOB.public, 1, learned=()), 61)
+    assert limits() == {ADA.name: 0, BOB.name: 1}, "what a node says of itself does not count"
+    book.add(said(ADA.public, 2), 120)
+    assert limits() == {ADA.name: 0, BOB.name: 0}
+
+
 def test_curves_go_by_the_time_at_which_they_were_heard() -> None:
     book = Heard(0.0)
     for minute in range(1, 11):

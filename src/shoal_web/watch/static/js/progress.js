@@ -83,6 +83,7 @@ export class Progress {
       { title: "reward", number: true, get: (node) => fixed(node.reward, 3) },
       { title: "took", key: "given", number: true, get: (node) => whole(node.taken) },
       { title: "peers took", key: "given", number: true, get: (node) => whole(node.given) },
+      { title: "limited by", key: "limited_by", number: true, get: (node) => whole(node.limited_by) },
       { title: "round", number: true, get: (node) => whole(node.round) },
       { title: "model", key: "model", get: (node) => h("span", { class: "long" }, name(node.model ?? "–")) },
       { title: "last heard", key: "ago", number: true, get: (node) => span(node.ago) + " ago" },
@@ -90,7 +91,7 @@ export class Progress {
     const blind = summary.nodes.some((node) => (node.blind ?? null) !== null) ? "Above blind: in points, over always giving the task's commonest answer. " : "";
     const caption = ranked ? "The best first, with the change since the first evaluation in points; reward is the mean of the last 10 rounds. " + blind :
       "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Took: rollouts of peers that " +
-      "the node says it trained on. Peers took: what other nodes say they took of it." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
+      "the node says it trained on. Peers took: what other nodes say they took of it. Limited by: nodes that say they do not learn from it for a time." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
     const none = ranked ? nothing("No node has finished a round yet.") : nothing("Nobody has said anything yet. Nodes speak after each round; start one with", `shoal join --swarm ${summary.title.replace("swarm: ", "")}`);
     fill(this.board.room, summary.nodes.length ? listing("Nodes", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : none);
   }

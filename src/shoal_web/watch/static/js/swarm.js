@@ -1,7 +1,7 @@
 // Who learns from whom, peers, and what was refused.
 
 import { Chart } from "./charts.js";
-import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, percent, reselect, span, term, whole } from "../dom.js";
+import { bytes, card, cut, fill, fullName, h, listing, name, nothing, percent, reselect, span, term, whole } from "../dom.js";
 import { drawGraph } from "./graph.js";
 import { ask } from "./net.js";
 
@@ -96,12 +96,12 @@ export class Swarm {
       { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, fullName(peer.name, peer.display_name)) },
       { title: "is", get: (peer) => ({ human: "a person", program: "a program" })[peer.kind] ?? "a model" },
       { title: "admitted", number: true, get: (peer) => whole(peer.admitted) },
-      { title: "weight", number: true, get: (peer) => fixed(peer.weight) },
       { title: "taken out", number: true, get: (peer) => percent(swarm.shortened[peer.name] ?? null, 0) },
+      { title: "limited", get: (peer) => limit(swarm.limited[peer.name]) },
       { title: "last seen", number: true, get: (peer) => span(Date.now() / 1000 - peer.last) + " ago" },
       { title: "refused", get: (peer) => (peer.muted > 0 ? `muted for ${span(peer.muted)}; ` : "") + counted(peer.refused) },
     ];
-    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first. What a peer is, it says itself. Taken out: the share of its right answers that they did not need and this node does not say, lately.", columns, swarm.admission.peers) : nothing("Nobody has joined yet. On another machine:", `shoal join HOST:PORT --swarm ${swarm.swarm}`));
+    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first. What a peer is, it says itself. Taken out: the share of its right answers that they did not need and this node does not say, lately. Limited: this node does not learn from it for so many rounds, since such words, so many of its right answers', were not in its wrong ones.", columns, swarm.admission.peers) : nothing("Nobody has joined yet. On another machine:", `shoal join HOST:PORT --swarm ${swarm.swarm}`));
   }
 
   showDefence({ nodes, swarm }) {
@@ -127,6 +127,10 @@ export class Swarm {
     }
     fill(this.defence, parts.flat());
   }
+}
+
+function limit(found) {
+  return found ? `${whole(found[0])} rounds more (${percent(found[1], 0)} of words)` : "–";
 }
 
 function counted(counts) {
