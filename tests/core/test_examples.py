@@ -35,7 +35,6 @@ def test_there_is_a_test_for_each() -> None:
         "flow_swarm.py",
         "textarena_games.py",  # tests/extras/test_textarena.py
         "distillation.py",  # tests/core/learn/test_distillation.py
-        "drawings.py",  # tests/extras/test_drawings.py
         "lookup.py",  # tests/extras/test_tools.py
         "school_files.py",
         *(f"{name}.py" for name in OWN),

@@ -153,9 +153,8 @@ def told_run(path: Path) -> Path:
 
 
 def pictured_run(path: Path) -> Path:
-    """Questions with pictures, of which answers are words, and questions whose answers are drawings."""
-    shape = '<svg viewBox="0 0 32 32"><circle cx="16" cy="16" r="9" fill="red"/></svg>'
-    rows = [completion("ada", text, task="drawings", prompt="a red circle", answer=shape) for text in (shape, "no")]
+    """Questions with pictures, of which answers are words, and one without."""
+    rows = [completion("ada", text, prompt="a red circle", answer="no") for text in ("<svg/>", "no")]
     for index in range(12):
         question = f"[picture 0123abcd] Which colour? {index}"
         seen = {"task": "name_colour", "prompt": question, "seed": 7, "index": index}

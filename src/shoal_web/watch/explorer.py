@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.runs.tables import LEARNED, ROLLOUTS, turns_of
-from shoal_web.watch.pictures import drawing_in, shown_again, with_drawings
+from shoal_web.watch.pictures import shown_again
 from shoal_web.watch.source import NAME, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery
 from shoal_web.watch.tables import HELD, Row, Tables
 
@@ -101,8 +101,7 @@ class Explorer:
             each["conversation"] = turns_of(each["conversation"])
         head["pictures"] = shown_again(head["task"], head["version"], head["seed"], head["index"])
         head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
-        head |= {"completions": with_drawings(completions), "drawing": drawing_in(head["answer"])}
-        return head | {"part": query.part, "row": query.row, "learned": self._learned(key)}
+        return head | {"completions": completions, "part": query.part, "row": query.row, "learned": self._learned(key)}
 
     def _learned(self, key: Row) -> list[Row]:
         same = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.runs.tables import LEARNED, TRANSCRIPTS, turns_of
-from shoal_web.watch.pictures import identified, with_drawings
+from shoal_web.watch.pictures import identified
 from shoal_web.watch.source import NAME, SHOWN, Data, Parameters, StoryQuery
 from shoal_web.watch.tables import HELD, Tables
 
@@ -79,5 +79,5 @@ class Lessons:
             )
             for answer in answers:
                 answer["conversation"] = turns_of(answer["conversation"])
-            told["answers"] = with_drawings(answers)
+            told["answers"] = answers
         return told

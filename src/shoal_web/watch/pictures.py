@@ -1,27 +1,16 @@
-"""Pictures of questions and drawings among answers, made safe to be shown.
-
-    with_drawings([{"completion": '<svg viewBox="0 0 8 8"><circle r="2" onclick="..."/></svg>', ...}])
-    # [{..., "drawing": '<svg ... viewBox="0 0 8 8"><circle r="2"/></svg>'}]
-
-A question's pictures are drawn again from its identity, never read from a folder. A page shows drawings as pictures, in
-which a browser runs nothing and fetches nothing.
-"""
+"""Pictures of questions, drawn again from the identity of a question, never read from a folder."""
 
 import re
 from functools import cache
 from typing import Any, Final
 
-from shoal.config.own_code import call_offered, offered
 from shoal.config.tasks import PICTURES, TaskSpec
 from shoal.tasks import SUITES, Task, create_task
 from shoal.tasks.pictures import data_address
 from shoal.tasks.task import MAX_INDEX
-from shoal_web.watch.source import Data
 
 IDENTITY: Final = re.compile(r"([\w.+-]{1,40}) ([0-9]{1,19}) ([0-9]{1,4})")
 WIDTH: Final = 192  # pixels of a picture on the page, about
-VIEWS: Final = "shoal.views"  # entry points of packages that make a kind of answer safe to be shown
-SVG: Final = "svg"
 
 
 def shown_again(task: Any, version: Any, seed: Any, index: Any) -> list[str]:
@@ -43,16 +32,3 @@ def identified(task: str, identity: str | None) -> list[str]:
     """The same by the column `identity` of transcripts: version, seed and index."""
     found = IDENTITY.fullmatch(identity or "")
     return shown_again(task, found[1], int(found[2]), int(found[3])) if found else []
-
-
-def drawing_in(text: str | None) -> str | None:
-    """The drawing in a text as plain shapes; None where there is none."""
-    if not text or "<svg" not in text or SVG not in offered(VIEWS):
-        return None
-    drawn: str | None = call_offered(VIEWS, SVG, text)
-    return drawn
-
-
-def with_drawings(answers: list[Data]) -> list[Data]:
-    """The answers, each with its `drawing` if it is one."""
-    return [answer | {"drawing": drawing_in(answer["completion"])} for answer in answers]

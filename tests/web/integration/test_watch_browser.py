@@ -353,7 +353,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path
 
 
 @pytest.mark.parametrize("wide", [1280, 390])
-def test_pictures_and_drawings_are_small_in_the_list(browser: Browser, tmp_path: Path, wide: int) -> None:
+def test_pictures_are_small_in_the_list(browser: Browser, tmp_path: Path, wide: int) -> None:
     size = {"viewport": {"width": wide, "height": 500}}
     with served(pictured_run(tmp_path / "run")) as address, opened(browser, address, **size) as page:
         asked: list[str] = []
@@ -362,13 +362,12 @@ def test_pictures_and_drawings_are_small_in_the_list(browser: Browser, tmp_path:
         rows = page.locator(".rollouts > li")
         expect(rows).to_have_count(13)
         expect(rows.first).to_contain_text("a red circle")
-        expect(rows.first.locator("img")).to_have_count(2)  # an answer and the right one
         page.wait_for_timeout(500)
         assert len(asked) < 13, "those out of sight are not asked for"
         for at in range(13):
             rows.nth(at).scroll_into_view_if_needed()
-        expect(page.locator(".rollouts img")).to_have_count(2 + 12)
-        expect(page.locator(".rollouts .thumbnail")).to_have_count(2 + 12)
+        expect(page.locator(".rollouts img")).to_have_count(12)
+        expect(page.locator(".rollouts .thumbnail")).to_have_count(12)
         assert max(box["width"] for each in page.locator(".rollouts img").all() if (box := each.bounding_box())) <= 40
         until(lambda: fits(page))
         if folder := os.environ.get("SHOAL_LOOK"):

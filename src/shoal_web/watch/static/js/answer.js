@@ -1,15 +1,14 @@
-// How an answer is shown: as plain characters, a conversation, or a drawing.
+// How an answer is shown: as plain characters, or a conversation.
 
 import { badge, escaped, h } from "../dom.js";
 
 /** What somebody answered, as plain characters. */
-export function answerOf({ completion, conversation, drawing }) {
+export function answerOf({ completion, conversation }) {
   if (conversation) return h("ol", { class: "talk" }, conversation.flatMap(([turn, observation]) => [
     h("li", { class: "policy" }, h("span", { class: "hidden" }, "policy: "), escaped(turn) || "(empty)"),
     observation && h("li", { class: "environment" }, h("span", { class: "hidden" }, "environment: "), escaped(observation)),
   ]));
-  const text = h("pre", { class: "text" }, completion ? tagged(escaped(completion)) : "(empty)");
-  return drawing ? h("div", { class: "drawn" }, picture(drawing, "the drawing"), text) : text;
+  return h("pre", { class: "text" }, completion ? tagged(escaped(completion)) : "(empty)");
 }
 
 const TAGS = /<([a-z_]{1,20})>([\s\S]*?)<\/\1>/gi;
@@ -23,11 +22,6 @@ export function tagged(text) {
     from = index + all.length;
   }
   return [...parts, text.slice(from)].filter(Boolean);
-}
-
-/** A drawing: SVG of which the server has left plain shapes. As an image it runs nothing and fetches nothing. */
-export function picture(drawing, what) {
-  return h("img", { src: "data:image/svg+xml," + encodeURIComponent(drawing), alt: what, width: 96, height: 96 });
 }
 
 /** The same in a sign, for lists. */

@@ -126,12 +126,12 @@ export class Explorer {
   item(each) {
     const open = h("button", { type: "button", class: "link", onclick: () => { this.keep({ open: `${each.part}.${each.row}` }); this.rollout.open(this.id, each, open); } },
       h("span", { class: "cut" }, cut(each.question.trim(), 300) || "(no text)"));
-    const answers = each.answers.map((one) => h("li", {}, mark(one.reward), thumbnail(one.completion, one.row), h("span", { class: "cut" }, cut(one.completion, 300) || "(empty)"), one.times > 1 && h("span", { class: "times" }, `× ${one.times}`)));
+    const answers = each.answers.map((one) => h("li", {}, mark(one.reward), h("span", { class: "cut" }, cut(one.completion, 300) || "(empty)"), one.times > 1 && h("span", { class: "times" }, `× ${one.times}`)));
     const shown = each.answers.reduce((sum, one) => sum + one.times, 0);
     return h("li", {},
       h("div", { class: "meta" }, h("span", { class: "task" }, cut(each.task)), h("span", {}, name(each.node), `, round ${whole(each.round)}`), h("b", {}, `${each.right} of ${each.completions} right`)),
-      h("div", { class: "illustrated" }, thumbnail(each.question, "question"), open),
-      each.answer !== null && h("div", { class: "illustrated" }, thumbnail(each.answer, "answer"), h("p", { class: "note" }, "Right answer: ", h("b", {}, cut(each.answer, 200)))),
+      h("div", { class: "illustrated" }, thumbnail(each.question), open),
+      each.answer !== null && h("div", { class: "illustrated" }, h("p", { class: "note" }, "Right answer: ", h("b", {}, cut(each.answer, 200)))),
       h("ul", { class: "answers" }, answers), shown < each.completions && h("p", { class: "note" }, `${each.completions - shown} more completions`));
   }
 }

@@ -1,6 +1,6 @@
 // One rollout whole, in a dialog: its question, its completions side by side, who trained on it.
 
-import { answerOf, picture, verdict } from "./answer.js";
+import { answerOf, verdict } from "./answer.js";
 import { cut, fill, fixed, h, escaped, listing, name, pictures, whole } from "../dom.js";
 import { ask, Refused } from "./net.js";
 
@@ -42,7 +42,7 @@ export class Rollout {
       each.read && h("p", { class: "note" }, "Read: ", h("b", { class: "said" }, escaped(each.read)))));
     return [
       h("h2", {}, "Question"), pictures(found.pictures), this.text("question", found.question, found.question_length, h("pre", { class: "text" }, escaped(found.question) || "(empty)")),
-      found.answer === null ? null : h("p", {}, "Right answer: ", h("b", { class: "said" }, cut(found.answer, 1000)), found.drawing && h("span", { class: "drawn" }, picture(found.drawing, "the right answer, drawn"))),
+      found.answer === null ? null : h("p", {}, "Right answer: ", h("b", { class: "said" }, cut(found.answer, 1000))),
       h("h2", { class: "block" }, "Completions"), h("div", { class: "side" }, answers),
       found.proof ? this.proof(found) : [h("h2", { class: "block" }, "Trained on by"),
       found.learned.length ? listing("Who trained on it", "Updates that used this rollout.", learners, found.learned) : h("p", { class: "note" }, "No update of this run used it.")],

@@ -1,13 +1,12 @@
-// Thumbnails in the list of rollouts: pictures of questions, and drawings. They are asked for when they come into view.
+// Thumbnails in the list of rollouts: pictures of questions. They are asked for when they come into view.
 
-import { picture } from "./answer.js";
 import { h, pictures } from "../dom.js";
 import { ask } from "./net.js";
 
 const AHEAD = "200px"; // below the screen
 
-/** Room for the thumbnail of a text that may have one. `of`: "question", "answer", or the row of a completion. */
-export const thumbnail = (text, of) => /^\[picture |<svg/.test(text ?? "") && h("span", { class: "thumbnail", "data-of": of });
+/** Room for the thumbnail of a question that may have one. */
+export const thumbnail = (question) => /^\[picture /.test(question ?? "") && h("span", { class: "thumbnail" });
 
 export class Thumbnails {
   constructor() {
@@ -32,12 +31,8 @@ export class Thumbnails {
     if (!item.isConnected) return;
     const { id, part, row } = this.places.get(item);
     const found = await ask(`runs/${id}/rollout`, { part, row }).catch(() => null); // a list without them is as good
-    const drawings = new Map(found?.completions.map((each) => [String(each.row), each.drawing]));
-    for (const room of item.querySelectorAll(".thumbnail")) {
-      const of = room.dataset.of, drawing = of === "answer" ? found?.drawing : drawings.get(of);
-      const shown = of === "question" ? pictures(found?.pictures) : drawing ? [picture(drawing, "the drawing")] : [];
-      if (shown.length) room.replaceChildren(...shown);
-      else room.remove();
-    }
+    const room = item.querySelector(".thumbnail"), shown = pictures(found?.pictures);
+    if (shown.length) room.replaceChildren(...shown);
+    else room.remove();
   }
 }
