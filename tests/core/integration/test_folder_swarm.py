@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from strangers import Node
+from strangers import QUICK, Node, program
 from test_network import until
 
 pytestmark = pytest.mark.slow
@@ -20,9 +20,7 @@ def test_three_nodes_learn_through_a_folder_and_two_go_on_without_the_third(tmp_
     shared = tmp_path / "shared"
     shared.mkdir()
     with ExitStack() as stack:
-        one, two, three = (
-            stack.enter_context(Node(tmp_path / f"{n}", shared, "--transport", "folder", "--seed", n)) for n in range(3)
-        )
+        one, two, three = (stack.enter_context(Node(tmp_path / f"{n}", shared, "--seed", n)) for n in range(3))
 
         def makers(node: Node) -> set[str]:
             return {maker for maker, *_ in node.learned_from()}
@@ -46,6 +44,37 @@ def test_three_nodes_learn_through_a_folder_and_two_go_on_without_the_third(tmp_
         three.start("--resume", three.run)
         until(lambda: three.status.get("admission", {}).get("admitted", 0) > 0, 90)
         assert json.loads((three.run / "swarm.json").read_text())["faults"] == 0
+
+
+OFF = """
+import sys, time
+real = time.time
+time.time = lambda: real() + 600
+from shoal.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_node_killed_again_and_again_and_a_clock_that_is_off(tmp_path: Path) -> None:
+    """The others go on, the clock is named, and what was learned from is never learned from twice."""
+    (tmp_path / "shared").mkdir()
+    with ExitStack() as stack:
+        one, two = (stack.enter_context(Node(tmp_path / f"{n}", tmp_path / "shared", "--seed", n)) for n in range(2))
+        words = ("join", tmp_path / "shared", *QUICK, "--out", tmp_path / "off")
+        stack.enter_context(
+            program(*words, home=tmp_path / "home", command=(sys.executable, "-u", "-c", OFF), says="round")
+        )
+        for _ in range(3):
+            before = len(one.learned_from())
+            until(lambda before=before: len(one.learned_from()) > before + 4, 120)
+            two.program.process.kill()
+            two.program.wait()
+            two.start("--resume", two.run)
+        until(lambda: "a clock is wrong" in one.status["warning"], 120)
+        assert "about 10 min ahead" in one.status["warning"]
+        learned = one.learned_from()
+        assert len(learned) == len(set(learned)), "learned from twice"
+        assert one.status["faults"] == 0
 
 
 def peers(node: Node) -> list[dict[str, str]]:
