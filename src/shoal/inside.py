@@ -2,17 +2,21 @@
 
     check_inside(Path("data"))                          # its links
     check_inside(Path("data"), card_files(card))        # and the files that its card names
+    check_fetched(Path("adapters"), "org/model")        # a model that it names
 
 The user may name any place; a folder that was downloaded or unpacked may not: it would make this node read, and learn
 from, what was never meant for others.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 
 from shoal.errors import UserError
 from shoal.untrusted import printable, read_regular
@@ -39,6 +43,18 @@ def check_inside(folder: Path, names: Iterable[str] = ()) -> None:
             raise UserError(
                 f"{printable(str(folder))} names {printable(name, 100)}, which is outside of it and is not read; "
                 "if you trust it, put the file itself into the folder"
+            )
+
+
+def check_fetched(folder: Path, name: str) -> None:
+    """Raises `UserError` if the model that a file in `folder` names would have to come from the Hugging Face Hub:
+    nothing is fetched because a folder says so. The user's word is to have it here, in the Hub's cache."""
+    with suppress(HFValidationError):  # no name on the Hub: who loads it says so
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            shown = printable(name, 100)
+            raise UserError(
+                f"{printable(str(folder))} names the model {shown} on the Hugging Face Hub, and no folder makes this "
+                f"machine fetch anything: if you trust both, fetch it (hf download {shown}) and try again"
             )
 
 

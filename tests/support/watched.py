@@ -30,6 +30,12 @@ HOSTILE = [
     "__proto__",
     "constructor",
     "W" * 100_000,
+    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=x onerror=window.hacked=1&gt;'>",
+    "&lt;img src=x onerror=window.hacked=1&gt; %3Cscript%3Ewindow.hacked=1%3C/script%3E",
+    "<base href=//evil.example><link rel=stylesheet href=//evil.example/x><meta http-equiv=refresh content=0;//e.x>",
+    "<form action=//evil.example><button autofocus onfocus=window.hacked=1>x</button></form>",
+    "[x](javascript:window.hacked=1) ![y](//evil.example/y.png) <a href='javascript:window.hacked=1'>z</a>",
+    "</style><style>*{display:none!important}</style><template shadowrootmode=open><slot>",
 ]
 """What strangers may write where they may write anything."""
 

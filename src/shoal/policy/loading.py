@@ -29,7 +29,7 @@ from transformers import (
 
 from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError, in_brief, say_once
-from shoal.inside import check_inside
+from shoal.inside import check_fetched, check_inside
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.asking import asked_source, taken
 from shoal.policy.converted import converting, is_whole, keep
@@ -37,6 +37,7 @@ from shoal.policy.fetch import resolve
 from shoal.policy.gguf_facts import facts_of
 from shoal.policy.named import check_spelling, named, nearest
 from shoal.policy.pictures import FAMILIES
+from shoal.policy.plain import ids_of
 from shoal.policy.template import LINES, OWN, chat_template, is_in_lines
 from shoal.policy.trial import vocabulary
 from shoal.policy.vision import Vision, attach_vision, vision_of
@@ -297,6 +298,8 @@ def load_base(folder: Path, device: torch.device) -> LanguageModel:
             raise UserError(f"the adapters in '{folder}' have no model below them: '{name}' leads back to itself")
         seen.add(below.resolve())
         below = Path(base_name(below)).expanduser()
+    if name not in EMBEDDED and not named(name) and not Path(name).expanduser().exists():
+        check_fetched(folder, name)
     try:
         return load(name, device)
     except UserError as error:
@@ -404,7 +407,7 @@ def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int], V: int) -> in
     template, chat = chat_template(tokenizer, name), ""
     if template.takes(("user", "assistant")):
         chat = template.frame(("user", "assistant")).text(["a", "b"])
-    ids = tokenizer(chat, add_special_tokens=False).input_ids
+    ids = ids_of(tokenizer, chat)
     for one, what in ((ids, "chat template"), (tokenizer("a").input_ids, "tokenizer")):
         if max(one, default=0) >= V:
             token = printable(str(tokenizer.convert_ids_to_tokens(max(one))), 50)

@@ -9,8 +9,20 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from shoal.errors import UserError, in_brief
 from shoal.policy.control import control_ids
 from shoal.policy.template import ChatFrame
+
+
+def ids_of(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of `text`, which may be control tokens. Raises `UserError` where a pattern of the tokenizer's own
+    searches for longer than its library allows, which then panics."""
+    try:
+        return list(tokenizer(text, add_special_tokens=False).input_ids)
+    except BaseException as error:  # a panic is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"the tokenizer cannot read a text: {in_brief(error)}; its files are damaged") from None
 
 
 class PlainText:
@@ -44,7 +56,7 @@ class PlainText:
         return ids
 
     def _tokens(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
+        return ids_of(self.tokenizer, text)
 
     def _controls(self, ids: Sequence[int]) -> list[int]:
         return [id for id in ids if id in self.control]

@@ -19,8 +19,9 @@ class Judges(Protocol):
     trouble: str
     """Which judges gave no score the last time, and why; or ""."""
 
-    def ask(self, policy: Policy, round: int, seed: int) -> dict[str, Any]:
-        """The figures of this round: `judge/pass@1` and others. Raises nothing, whatever a judge does."""
+    def ask(self, policy: Policy, round: int, seed: int, longest: int) -> dict[str, Any]:
+        """The figures of this round: `judge/pass@1` and others. Raises nothing, whatever a judge does. `longest`:
+        characters of the node's own longest question, by which those of judges are bounded."""
         ...
 
     def close(self) -> None: ...

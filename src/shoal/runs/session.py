@@ -166,6 +166,11 @@ def _join(
     from shoal.sandbox.verifier import Verifier
 
     watcher.status(f"joining {config.network.name}")
+    if config.models_that_reward and not config.network.secret_file:
+        watcher.warn(
+            "models reward strangers' answers here, which may tell them what to say, and what they say enters the "
+            "reward that this node shows others: let the verifier decide with gate = true (docs/guides/rewards.md)"
+        )
     verifier = stack.enter_context(Verifier(config.tasks))
     rewards = rewards_of(config, verifier, place_rank(config, ranks))
     if rewards:

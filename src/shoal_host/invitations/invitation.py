@@ -6,12 +6,11 @@
 Whoever passes it on can change nothing: what is signed is made again from what was read, so what is verified is what is
 used. No shell, chat or terminal changes Base32 in capitals.
 
-    SHOAL: base32( checksum of 4 bytes | version, 1 byte | MessagePack array: entry, signature, secret )
+    SHOAL: base32( version, 1 byte | MessagePack array: entry, signature, secret )
 """
 
 import base64
 import binascii
-import hashlib
 import re
 from typing import Annotated, Final
 
@@ -27,8 +26,6 @@ PREFIX: Final = "SHOAL:"
 VERSION: Final = 3
 LONGEST: Final = 4096
 """Characters of an invitation."""
-CHECKSUM: Final = 4
-"""Bytes. It finds lines that were cut or mistyped; the signature finds what was changed on purpose."""
 AHEAD: Final = 600
 """Seconds by which a host's clock may be ahead."""
 SECRET: Final = rf"[!-~]{{{SHORTEST},128}}"
@@ -57,7 +54,7 @@ def written(invitation: Invitation) -> str:
     if invitation.secret and not re.fullmatch(SECRET, invitation.secret):
         raise BadEntry(f"a secret has {SHORTEST} to 128 visible characters")
     body = bytes([VERSION]) + msgspec.msgpack.encode(invitation)
-    word = PREFIX + base64.b32encode(_checksum(body) + body).decode().rstrip("=")
+    word = PREFIX + base64.b32encode(body).decode().rstrip("=")
     if len(word) > LONGEST:
         raise BadEntry(f"an invitation of {len(word)} characters, of at most {LONGEST}")
     return word
@@ -72,22 +69,19 @@ def read_invitation(word: str, now: float) -> Invitation:
         raise BadEntry(f"not an invitation: {PREFIX} and then letters A to Z and digits 2 to 7, in one piece")
     try:
         text = word.removeprefix(PREFIX)
-        data = base64.b32decode(text + "=" * (-len(text) % 8))
+        body = base64.b32decode(text + "=" * (-len(text) % 8))
     except binascii.Error:
         raise BadEntry("cut or changed: copy the whole line") from None
-    checksum, body = data[:CHECKSUM], data[CHECKSUM:]
-    if not body or checksum != _checksum(body):
-        raise BadEntry("cut or changed: copy the whole line")
     if body[0] != VERSION:
         way = "update shoal" if body[0] > VERSION else "ask the host for a new one, by a newer shoal"
         raise BadEntry(f"it has version {body[0]}, and this shoal reads version {VERSION}: {way}")
     try:
         invitation = _decoder.decode(body[1:])
     except UNDECODABLE as error:
-        raise BadEntry(f"malformed: {printable(str(error), 120)}") from None
+        raise BadEntry(f"malformed, so copy the whole line: {printable(str(error), 120)}") from None
     entry = invitation.entry
     if not verify(bytes.fromhex(entry.key), invitation.signature, entry.statement):
-        raise BadEntry("bad signature: its host did not write this, so ask the host for the line")
+        raise BadEntry("bad signature: copy the whole line, or ask the host for it, who did not write this")
     if entry.signed > now + AHEAD:
         raise BadEntry(f"from the future: signed on {date(entry.signed)}, so the host's clock is wrong or this one")
     if entry.expires <= now:
@@ -96,7 +90,3 @@ def read_invitation(word: str, now: float) -> Invitation:
     if written(invitation) != word:
         raise BadEntry("malformed: an invitation is written in one way only")
     return invitation
-
-
-def _checksum(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=CHECKSUM, person=b"shoal invitation").digest()

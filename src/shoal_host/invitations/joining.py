@@ -84,12 +84,8 @@ def _show(invitation: Invitation, is_new: bool) -> None:
         row("certificate", f"SHA-256 {entry.certificate}")
     row("tasks", str(entry.tasks))
     row("relays", *entry.relays)
-    row("judges", *(_judge(address) for address in entry.judges))
+    judges = (address.partition("#") for address in entry.judges)
+    row("judges", *(f"{url} ({name_of(bytes.fromhex(key))})" for url, _, key in judges))
     row("holds", f"signed on {date(entry.signed)}, until {date(entry.expires)}")
     head = Text(entry.name, "bold").append(f"  {printable(entry.about)}" if entry.about else "", "not bold")
     Console(highlight=False).print(Group(head, grid))
-
-
-def _judge(address: str) -> str:
-    url, _, key = address.partition("#")
-    return f"{url} ({name_of(bytes.fromhex(key))})"

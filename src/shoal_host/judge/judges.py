@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.protocols import Policy
-from shoal_host.judge.client import AskedQuestion, JudgeClient, JudgeUnavailable
+from shoal_host.judge.client import MAX_PROMPT, AskedQuestion, JudgeClient, JudgeUnavailable
 from shoal_host.judge.messages import Receipt, Verdict
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ LONGEST = 600.0
 """Seconds for which a judge that fails is left alone at most."""
 HEALTHY = {"open", "rate", "round", "crowded", "busy", "newcomers", "full"}
 """Refusals of a judge that works."""
+LONGER, LEAST = 4, 4096
+"""A judge's question may have so many times the characters of the node's own longest one, and so many in any case."""
 PACE = "rate"
 """The refusal of a judge that gives one question in so many seconds, as it should: nobody is told."""
 
@@ -51,13 +53,15 @@ class Judges:
         self.trouble = ""
         """Which judges gave no score the last time, and why."""
 
-    def ask(self, policy: Policy, round: int, seed: int) -> dict[str, Any]:
+    def ask(self, policy: Policy, round: int, seed: int, longest: int = 0) -> dict[str, Any]:
         """The figures of this round: `judge/pass@1`, over the judges that gave a score, or None; `judge/questions`, how
-        many those are; `judge/pass@1/N` of each, by its position. Empty without judges."""
+        many those are; `judge/pass@1/N` of each, by its position. Empty without judges. `longest`: characters of the
+        node's own longest question of this round."""
         if not self.clients:
             return {}
         notes: dict[str, str] = {}
-        said = round, self.model, self.in_swarm, self.display_name
+        most = min(MAX_PROMPT, max(LONGER * longest, LEAST)) if longest else MAX_PROMPT
+        said = round, self.model, self.in_swarm, self.display_name, most
         asking = {one: partial(one.ask, *said) for one in self._ready(notes)}
         asked = self._call(asking, notes)
         texts = self._answers(policy, asked, seed, notes)

@@ -7,12 +7,9 @@ docs/guides/judge.md has them as tables.
     judge -> Verdict  the score, and which question it was      names the Answer by its hash
              Receipt  the answer is stored, not yet scored      names the Answer by its hash
 
-Each statement names the hash of the one before, so that a signature under the last one covers all: node, judge, round,
-model, nonce, question, answer. A verdict proves to anybody that this judge gave this score to this node's answer;
-neither can forge the other's half.
-
-Only the encoding of this program is accepted: an array in the order of the fields, in MessagePack's shortest forms,
-with floats in 64 bits. So equal statements are equal bytes, and a hash names a statement.
+Each statement names the hash of the one before, so that a signature under the last one covers all: a verdict proves to
+anybody that this judge gave this score to this node's answer. Only the encoding of this program is accepted, so equal
+statements are equal bytes, and a hash names a statement.
 """
 
 import hashlib

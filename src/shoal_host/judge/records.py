@@ -7,10 +7,9 @@
 
 Triggers refuse to change or delete rows, and unique keys refuse a second outcome, answer, number or round.
 
-WAL with `synchronous=FULL`: nothing is acknowledged before it is on disk, so a power failure loses no more than SIGKILL
-does, which is nothing. (`NORMAL` could lose the last transactions with the power: a score for which a node holds a
-signed verdict, or an Ask whose node could then have another question.) FULL costs one fsync for each transaction, and a
-question takes three: a disk with 100 fsyncs a second serves 2,000 nodes that ask once a minute.
+WAL with `synchronous=FULL`: nothing is acknowledged before it is on disk, so a power failure loses nothing. It costs a
+fsync for each transaction, and a question takes three: a disk with 100 a second serves 2,000 nodes that ask once a
+minute.
 """
 
 import contextlib

@@ -2,9 +2,9 @@
 
     rules.screen(ask)                        # cheap, before the signature is checked
     session = rules.open(ask, hash)          # granted: one question
-    rules.pose(session)                      # it is on disk and goes out
+    session.stage = Stage.open               # it is on disk and goes out
     session = rules.answer(answer, hash)     # in time, and the only answer
-    rules.take(session, hash)                # if its stage was `open`
+    session.answer = hash                    # and its stage is `answered`, if that was `open`
     rules.score(session, 1.0)
     rules.lapse()                            # those whose time is over: they count as wrong
     rules.forget(session)                    # its end is on disk
@@ -210,10 +210,6 @@ class Rules:
         self._current[session.key] = session
         return session
 
-    def pose(self, session: Session) -> None:
-        """The question is on disk and goes out."""
-        session.stage = Stage.open
-
     def answer(self, answer: Answer, hash: bytes) -> Session:
         """The question that is answered; score the answer now if its stage is `open`. It changes
         nothing, so the signature may be checked afterwards."""
@@ -228,14 +224,6 @@ class Rules:
         if session.stage != Stage.open or self.clock() > session.deadline:
             raise Refused(Reason.late, f"the time for an answer, {self.terms.limit:g} s, is over")
         return session
-
-    def take(self, session: Session, hash: bytes) -> None:
-        """This is the answer from now on."""
-        session.stage, session.answer = Stage.answered, hash
-
-    def give_back(self, session: Session) -> None:
-        """The answer could not be stored: it may be sent again."""
-        session.stage, session.answer = Stage.open, b""
 
     def score(self, session: Session, score: float) -> None:
         """The answer has its score."""

@@ -92,7 +92,7 @@ class Service:
         session = self.rules.answer(answer, envelope.hash)
         _check_signature(envelope, answer.key)
         if session.stage == Stage.open:
-            self.rules.take(session, envelope.hash)
+            session.stage, session.answer = Stage.answered, envelope.hash
             _start(self._keeping, session, self._keep(session, envelope, answer.text, address))
         if keeping := self._keeping.get(session.id):
             await asyncio.shield(keeping)
@@ -155,7 +155,7 @@ class Service:
             if isinstance(error, sqlite3.Error | UserError):
                 raise Refused(Reason.busy, f"no question could be made and stored: {error}", 10.0) from None
             raise
-        self.rules.pose(session)
+        session.stage = Stage.open
         self._counts["asked"] += 1
         return envelope
 
@@ -181,7 +181,7 @@ class Service:
         try:
             await self._write(answer_row(session, self.clock(), answer.statement, answer.signature))
         except BaseException as error:
-            self.rules.give_back(session)
+            session.stage, session.answer = Stage.open, b""  # it may be sent again
             if isinstance(error, sqlite3.Error):
                 raise Refused(Reason.busy, f"the answer could not be stored: {error}", 2.0) from None
             raise

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 from shoal.transports.zenoh.session import LIMITS, WHY, TransportOptions, cannot_listen
 from shoal_host.addresses import address_of
-from shoal_host.relay.zenoh_declarations import Unreadable
-from shoal_host.relay.zenoh_wire import NoClient, Reader
+from shoal_host.relay.zenoh_wire import NoClient, Reader, Unreadable
 
 HANDSHAKE = 10.0  # seconds that the handshake of a connection may take
 SILENCE = 60.0  # seconds after which a silent connection is cut: a session sends something every few seconds

@@ -5,10 +5,9 @@
     shoal relay --connect relay.example.org:7447            # a second relay, which knows the first and is exempt there
     shoal join relay.example.org:7447                       # a node
 
-Anybody can host a relay. It stores nothing and is trusted with nothing: every rollout is signed by its maker and
-checked by its reader. It carries only keys of `shoal/**`, and bounds the size of messages. The `forwarder` in front of
-Zenoh bounds what one address may do: connections, declarations and messages. Zenoh has no such bounds ("downsampling"
-lets 1 of 20 rollouts pass when a round sends them in one burst)."""
+It stores nothing and is trusted with nothing: every rollout is signed by its maker and checked by its reader. It
+carries only keys of `shoal/**`, and bounds the size of messages. The `forwarder` in front of Zenoh bounds what one
+address may do, for which Zenoh has no bounds."""
 
 import sys
 import time

@@ -10,8 +10,6 @@ never takes a message for shorter or longer than Zenoh does. Above all, nobody b
 each other which relays there are (Zenoh's "OAM"), and one such message with a large number in it ends a relay.
 """
 
-from shoal_host.relay.zenoh_declarations import INTEREST, Declarations, Unreadable
-
 VERSION = 9  # of the protocol
 MAX_KEY = 512  # characters of a key expression
 MAX_CHUNKS = 9  # of a key expression, between its slashes: matching costs time with each, and `**` with their product
@@ -19,6 +17,9 @@ QUERY = 0.4  # the cost of a query
 PART = 1 << 15  # bytes of a batch with a part of a message that goes on: Zenoh keeps 65,535 for each until it ends
 FULL = 262_144  # bytes that cost as much as a declaration
 EVERYTHING = "**"
+STAR = 10.0  # the cost of each star in what is declared
+INTEREST = 0x19
+"""A kind of declarations. The others are 0, a key expression; 2, a subscriber; 4, a queryable; 6, a token."""
 MAX_WAIT = 60_000  # milliseconds that a query may stay open
 _TIMEOUT = 0x26
 _NUMBERS = {0x21, 0x25, _TIMEOUT, 0x31, 0x34}
@@ -36,8 +37,75 @@ _CLIENT = 2
 """How a side of a connection takes part: 0 is a relay, 1 a node that others connect to."""
 
 
+class Unreadable(Exception):  # noqa: N818 (it is what the bytes are)
+    """No session of a client sends these bytes."""
+
+
 class NoClient(Unreadable):
     """Another relay, or a node that others connect to."""
+
+
+class Declarations:
+    """All that one connection has declared, and what that costs: Zenoh limits neither the number of declarations of a
+    session nor their rate, and each costs a walk over all others."""
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        """Of all declarations that hold."""
+        self.over: list[str] = []
+        """Key expressions of interests that hold no more; Zenoh keeps them in its tree."""
+        self._held: dict[tuple[int, int], str] = {}
+        """Key expressions of what holds, by kind and number."""
+        self._new: set[tuple[int, int]] = set()
+        """What the batch in hand has declared. Zenoh knows nothing of it until the batch has been read."""
+        self._brief: list[str] = []
+        """Key expressions of interests that begin and end in the batch in hand."""
+
+    def begin(self, kind: int, number: int, key: str) -> float:
+        """A declaration begins; its cost. Of two declarations with one number Zenoh forgets the first, without cleaning
+        up."""
+        id = kind, number
+        if self._held.get(id, key) != key:
+            raise Unreadable("two declarations with one number")
+        if id not in self._held:
+            self._new.add(id)
+            self._held[id] = key
+            self.cost += cost(key)
+        return cost(key)
+
+    def end(self, kind: int, number: int) -> None:
+        """A declaration ends."""
+        id = kind, number
+        key = self._held.pop(id, None)
+        if key is not None:
+            self.cost -= cost(key)
+            if kind == INTEREST:
+                (self._brief if id in self._new else self.over).append(key)
+
+    def once(self, key: str) -> float:
+        """An interest in what exists now, and in nothing later; its cost."""
+        self._brief.append(key)
+        return cost(key)
+
+    def end_batch(self, whole: bool) -> None:
+        """The batch in hand ends. If it could not be read as a `whole`, Zenoh never sees any of it."""
+        if whole:
+            self.over += self._brief
+        else:
+            for id in self._new & self._held.keys():
+                self.end(*id)
+        self._new.clear()
+        self._brief.clear()
+
+    def close(self) -> None:
+        """The connection is over, and so is all that it declared."""
+        for id in list(self._held):
+            self.end(*id)
+
+
+def cost(key: str) -> float:
+    """Of a declaration of a key expression."""
+    return 1 + STAR * key.count("*")
 
 
 class Reader:

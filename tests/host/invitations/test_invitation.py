@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 from typing import Any
 
 import msgspec
@@ -28,14 +27,13 @@ def invitation(secret: str = "", **changes: Any) -> Invitation:
 
 
 def word_of(body: bytes) -> str:
-    """An invitation with this body and a right checksum: what anybody's own program can make."""
-    checksum = hashlib.blake2b(body, digest_size=4, person=b"shoal invitation").digest()
-    return PREFIX + base64.b32encode(checksum + body).decode().rstrip("=")
+    """An invitation with this body: what anybody's own program can make."""
+    return PREFIX + base64.b32encode(body).decode().rstrip("=")
 
 
 def body_of(word: str) -> bytes:
     text = word.removeprefix(PREFIX)
-    return base64.b32decode(text + "=" * (-len(text) % 8))[4:]
+    return base64.b32decode(text + "=" * (-len(text) % 8))
 
 
 def why(word: str, now: float = NOW) -> str:
@@ -81,14 +79,14 @@ def test_no_bytes_do_harm(body: bytes) -> None:
 @given(st.data())
 @settings(max_examples=60)
 def test_no_changed_byte_is_taken(data: st.DataObject) -> None:
-    """Not even with a right checksum: the host has signed all but the secret, which has a form of its own."""
+    """The host has signed all but the secret, which has a form of its own."""
     body = bytearray(body_of(written(invitation())))
     at = data.draw(st.integers(0, len(body) - 1))
     body[at] ^= data.draw(st.integers(1, 255))
     why(word_of(bytes(body)))
 
 
-@pytest.mark.parametrize("at", [6, 9, 50, -9])
+@pytest.mark.parametrize("at", [9, 50, 300, -9])
 def test_a_mistyped_or_cut_line_is_told(at: int) -> None:
     word = written(invitation())
     other = "A" if word[at] != "A" else "B"

@@ -153,7 +153,7 @@ def test_a_score_that_takes_longer(fake: FakeJudge) -> None:
         (lambda posed: msgspec.structs.replace(posed, key=bytes(32)), "something else"),
         (lambda posed: msgspec.structs.replace(posed, judge=bytes(32)), "not signed"),
         (lambda posed: msgspec.structs.replace(posed, prompt=()), "empty"),
-        (lambda posed: msgspec.structs.replace(posed, prompt=(Message("user", "x" * 70_000),)), "too long"),
+        (lambda posed: msgspec.structs.replace(posed, prompt=(Message("user", "x" * 70_000),)), "longer than 65,536"),
         (lambda posed: Receipt(judge=posed.judge, key=posed.key, answer=posed.ask, time=1.0), "cannot be read"),
     ],
 )
@@ -386,3 +386,20 @@ def test_a_policy_that_gives_nothing_is_wrong_and_said_so(fake: FakeJudge) -> No
     policy.trouble = "the endpoint is down"
     assert judges.ask(policy, 1, 0)["judge/pass@1"] == 0.0
     assert "the endpoint is down" in judges.trouble
+
+
+def test_a_question_far_longer_than_the_node_s_own_is_not_read(fake: FakeJudge) -> None:
+    """A model with a long context would take minutes."""
+
+    def long(statement: Any) -> Any:
+        prompt = (Message("user", "x " * 20_000),)
+        return msgspec.structs.replace(statement, prompt=prompt) if isinstance(statement, Posed) else statement
+
+    fake.change = long
+    now, policy = [0.0], Parrot("2")
+    judges = Judges([fake.url], Identity.generate(), patience=10.0, clock=lambda: now[0])
+    assert judges.ask(policy, 1, 0, longest=200) == {"judge/pass@1": None, "judge/questions": 0}
+    assert "longer than 4,096 characters" in judges.trouble
+    assert policy.seeds == []
+    now[0] = 60.0
+    assert judges.ask(policy, 2, 0, longest=10_000)["judge/questions"] == 1

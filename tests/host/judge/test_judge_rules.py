@@ -48,14 +48,14 @@ class Trial:
     def posed(self, key: bytes, round: int, **values: Any) -> Session:
         session = self.ask(key, round, **values)
         session.task, session.question, session.posed = "gcd", QUESTION, session.id.to_bytes(32, "big")
-        self.rules.pose(session)
+        session.stage = Stage.open
         return session
 
     def answer(self, session: Session, hash: bytes = b"a" * 32, judge: bytes = JUDGE) -> Session:
         answer = Answer(judge=judge, key=session.key, posed=session.posed, text="1")
         found = self.rules.answer(answer, hash)
         if found.stage == Stage.open:
-            self.rules.take(found, hash)
+            found.stage, found.answer = Stage.answered, hash
         return found
 
     def scored(self, key: bytes, round: int, score: float = 1.0) -> Session:
@@ -101,7 +101,7 @@ def test_the_same_ask_again_gets_the_same_question() -> None:
     first = trial.ask(A, 1, hash=b"h" * 32)
     assert trial.ask(A, 1, hash=b"h" * 32) is first
     first.posed = b"p" * 32
-    trial.rules.pose(first)
+    first.stage = Stage.open
     assert trial.ask(A, 1, hash=b"h" * 32) is first
     trial.rules.score(trial.answer(first), 1.0)
     with refused(Reason.round):  # a replay
@@ -254,9 +254,9 @@ def test_a_question_that_could_not_be_kept_was_never_asked() -> None:
 def test_an_answer_that_could_not_be_kept_may_come_again() -> None:
     trial = Trial(limit=60.0)
     session = trial.answer(trial.posed(A, 1))
-    trial.rules.give_back(session)
+    session.stage, session.answer = Stage.open, b""
     assert trial.answer(session, b"c" * 32).stage == Stage.answered
-    trial.rules.give_back(session)
+    session.stage, session.answer = Stage.open, b""
     trial.clock.now += 61
     assert trial.rules.lapse() == [session]
 
@@ -342,7 +342,7 @@ def test_whatever_happens_every_question_ends_once(deeds: list[tuple[str, int]])
                 continue
             elif deed == "pose" and session.stage == Stage.drawing:
                 session.question, session.posed = QUESTION, session.id.to_bytes(32, "big")
-                trial.rules.pose(session)
+                session.stage = Stage.open
             elif deed == "answer" and session.posed:
                 trial.answer(session, bytes([number]) * 32)
             elif deed == "mark" and session.stage == Stage.answered:
@@ -350,7 +350,7 @@ def test_whatever_happens_every_question_ends_once(deeds: list[tuple[str, int]])
                 trial.rules.forget(session)
                 ended.append(session.id)
             elif deed == "fail" and session.stage == Stage.answered:
-                trial.rules.give_back(session)
+                session.stage, session.answer = Stage.open, b""
         except Refused:
             pass
         under_way = [found.key for found in sessions if found.stage in (Stage.drawing, Stage.open, Stage.answered)]

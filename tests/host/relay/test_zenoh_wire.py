@@ -7,8 +7,7 @@ import random
 import pytest
 
 from shoal_host.relay.forwarder import BURST, RATE, AddressUsage
-from shoal_host.relay.zenoh_declarations import STAR, Unreadable
-from shoal_host.relay.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, PART, QUERY, NoClient, Reader
+from shoal_host.relay.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, PART, QUERY, STAR, NoClient, Reader, Unreadable
 
 HELLO = b"\x01\x09\xf2" + bytes(16), b"\x42\x0a\x00\x00"
 
