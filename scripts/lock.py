@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 UV = "uv==0.13.9"
 EXTRAS = ("dev", "docs", "release", "data", "math", "lora")
-"""Not vllm, which brings a torch of its own, and not verifiers, which needs an environment of its own."""
+"""Not vllm, which brings a torch of its own."""
 HEADER = """\
 # constraints.txt with the SHA-256 of every file of each package, for all systems; made by scripts/lock.py.
 # uv checks what it installs against it: uv pip install -c hashes.txt -e .

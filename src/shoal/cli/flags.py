@@ -167,9 +167,7 @@ def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
         metavar="DATA",
         help="a data set: a file, a folder or a name on the Hub; or FILE,score=number (docs/guides/data.md)",
     )
-    parser.add_argument(
-        "--task", action="append", metavar="NAME", help="a task of reasoning-gym, verifiers:MODULE, or module:attribute"
-    )
+    parser.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
 
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:

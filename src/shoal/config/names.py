@@ -87,8 +87,6 @@ def _listed(value: Any) -> list[Any]:
 def data_settings(value: object) -> dict[str, Any]:
     """The task of a data set. `value`: path or name, NAME=VALUE behind commas; or parameters. Raises `UserError`."""
     match value:
-        case str() if value.startswith("verifiers:"):
-            raise UserError(f"{value} is a taskset, which is code and has rewards of its own: give it as --task")
         case str() | Path():
             path, *rest = re.split(r"\s*,\s*(?=\w+\s*=)", str(value))
             return {

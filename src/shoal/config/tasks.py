@@ -20,9 +20,8 @@ class TaskSpec(Section):
     """A source of questions."""
 
     name: str
-    """A task of reasoning-gym, `data` for a data set (see docs/guides/data.md), `verifiers:MODULE` for a taskset of
-    verifiers (see docs/guides/verifiers.md), an environment (see docs/guides/environments.md), or `module:attribute` of
-    one's own (see docs/guides/tasks.md)."""
+    """A task of reasoning-gym, `data` for a data set (see docs/guides/data.md), an environment (see
+    docs/guides/environments.md), or `module:attribute` of one's own (see docs/guides/tasks.md)."""
     parameters: dict[str, Any] = {}
     """The task's own parameters; what is not given has the task's default."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)

@@ -11,10 +11,7 @@ from typing import Final
 from shoal.config.settings import Config
 from shoal.config.tasks import DATA
 from shoal.errors import UserError
-from shoal.rollout import Question
-from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal.tasks.create import is_taskset
 from shoal.tasks.data.task import DataTask
 from shoal.untrusted import printable
 
@@ -26,7 +23,7 @@ SHOWN, QUOTED, LONGEST = 3, 100, 10_000
 
 def check_data(config: Config, trains: bool) -> None:
     """Raises `UserError` for data sets that cannot be read, and for ones with nothing to reward, to train on or to hold
-    out; and for tasksets whose rewards cannot be computed. `trains`: whether anything is to be learned from them."""
+    out. `trains`: whether anything is to be learned from them."""
     if not has_data(config):
         return
     tasks = Tasks(config.tasks)
@@ -34,8 +31,6 @@ def check_data(config: Config, trains: bool) -> None:
     rewarded = any(spec.kind != "verifier" for spec in config.rewards)
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
         if not isinstance(task, DataTask):
-            if hasattr(task, "description"):
-                _check_taskset(config, label, tasks.first(label, 0) if trains else None, held_out[label])
             continue
         info = task.info
         if not info.answer and not (trains and rewarded):
@@ -62,34 +57,20 @@ def check_data(config: Config, trains: bool) -> None:
 
 
 def has_data(config: Config) -> bool:
-    """Whether a data set or a taskset is among the tasks."""
-    return any(spec.name == DATA or is_taskset(spec.name) for spec in config.tasks.sources)
+    """Whether a data set is among the tasks."""
+    return any(spec.name == DATA for spec in config.tasks.sources)
 
 
 def data_lines(tasks: Tasks) -> list[str]:
-    """A line on each data set and each taskset, and some of its questions with their right answers as they are read."""
+    """A line on each data set, and some of its questions with their right answers as they are read."""
     lines: list[str] = []
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
-        if said := getattr(task, "description", ""):
-            lines.append(f"{label}: {said}")
-        for asked in task.shown(SHOWN) if isinstance(task, DataTask) else ():
+        if not isinstance(task, DataTask):
+            continue
+        lines.append(f"{label}: {task.description}")
+        for asked in task.shown(SHOWN):
             asks, right = (printable(" ".join(text.split()), LONGEST) for text in asked)
             if len(asks) > QUOTED:  # what is asked, and the options, often come last
                 asks = f"{asks[: QUOTED // 2]} … {asks[-QUOTED // 2 :]}"
             lines.append(f"  {asks} -> {printable(right, QUOTED) or '(no right answer)'}")
     return lines
-
-
-def _check_taskset(config: Config, label: str, first: Question | None, held_out: list[Question]) -> None:
-    """Scores an answer in the sandbox, which refuses what a reward may not do."""
-    if not held_out:
-        raise UserError(f"no task of the taskset {label!r} is held out: it needs more of them")
-    with Verifier(config.tasks) as verifier:
-        verifier.score([((first or held_out[0]).id, ["0"])])
-        if verifier.failures["unknown"]:
-            raise UserError(f"the taskset {label!r} is refused: each process loads other tasks; give it a fixed seed")
-        if verifier.failures["refused"]:
-            raise UserError(
-                f"the taskset {label!r} is refused: its rewards need the network, a process or files to write "
-                f"({verifier.trouble})"
-            )

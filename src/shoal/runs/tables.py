@@ -47,7 +47,7 @@ SCHEMA = _columns(
     "completion:string finish_reason:string reward:double live:bool answer:string conversation:string "
     "read:string"
 )
-"""The columns of the rollouts: a row for each completion, named as TRL and verifiers do. `answer`: a right one, null
+"""The columns of the rollouts: a row for each completion, named as TRL does. `answer`: a right one, null
 where the task names none. `conversation`: where an environment answered back, a list of [turn, observation] in JSON;
 else null. `read`: what was taken for the answer (`Tasks.reading`), or null."""
 LEARNED_SCHEMA = _columns(

@@ -25,8 +25,6 @@ from shoal.tasks.task import Answered, Task, right_answer
 
 GROUP: Final = "shoal.tasks"
 """Entry points of other packages: a task's name, and what makes it from its parameters."""
-SETS: Final = "shoal.tasksets"
-"""The same for names such as `verifiers:MODULE`: what makes the task from the rest, by what stands before the colon."""
 ADAPTERS: Final = "shoal.environments"
 """What makes an environment of a class in another form, by the form (`own_code.KINDS`)."""
 
@@ -43,15 +41,9 @@ CORE: Final[dict[str, Callable[..., Task]]] = {
 """Tasks of the core, by their names. No task of reasoning-gym is called so."""
 
 
-def is_taskset(name: str) -> bool:
-    """Whether this names a task of a set that another package reads, such as `verifiers:MODULE`."""
-    return name.partition(":")[0] in offered(SETS) and ":" in name
-
-
 def create_task(spec: TaskSpec) -> Task:
-    """The task that `spec` names: one of reasoning-gym's, of the core's or of an installed package's, a taskset
-    (`verifiers:MODULE`), or `module:attribute` (a task or an environment, shoal's or of TRL's shape) with the
-    parameters.
+    """The task that `spec` names: one of reasoning-gym's, of the core's or of an installed package's, or
+    `module:attribute` (a task or an environment, shoal's or of TRL's shape) with the parameters.
 
     Raises `UserError` if there is no such task or if it refuses its parameters.
     """
@@ -80,8 +72,6 @@ def create_task(spec: TaskSpec) -> Task:
 def _maker(name: str) -> Callable[..., Task]:
     if name in offered(GROUP):
         return functools.partial(call_offered, GROUP, name)
-    if is_taskset(name):
-        return functools.partial(call_offered, SETS, *name.split(":", 1))
     make, kind = task_maker(name)
     if kind == "task":
         return make

@@ -122,7 +122,7 @@ HOSTILE: list[dict[str, Any]] = [
     {"tasks": EntryTasks("pond", ("os:system",))},
     {"tasks": EntryTasks("../../etc/passwd")},
     {"tasks": EntryTasks("data:secret.jsonl")},
-    {"tasks": EntryTasks("verifiers:evil")},
+    {"tasks": EntryTasks("evil:Task")},
     {"relays": ("unixsock-stream//tmp/x",)},
     {"relays": ("tcp/192.0.2.7:7447",)},  # nothing there that the certificate could be of
     {"relays": ()},

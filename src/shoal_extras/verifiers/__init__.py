@@ -1,1 +1,0 @@
-"""Tasksets of Prime Intellect's verifiers as tasks. See docs/guides/verifiers.md."""
