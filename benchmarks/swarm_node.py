@@ -117,6 +117,7 @@ def live(spec: Spec) -> None:
     result["neighbours"] = link.status()["neighbours"]
     time.sleep(Random(spec.key).random() / spec.rate)  # not all at once
     round, end, heard, sampled = 0, spec.start + spec.seconds, counts[0], time.time()
+    spent = sum(process.cpu_times()[:2])
     made = rollout_of(maker, 1, spec.words)
     due = time.time()
     while time.time() < end:
@@ -142,6 +143,7 @@ def live(spec: Spec) -> None:
         if not spec.train:
             due += 1 / spec.rate
             time.sleep(max(0.0, due - time.time()))
+    result |= {"cpu": (sum(process.cpu_times()[:2]) - spent) / spec.seconds, "uss": process.memory_full_info().uss}
     time.sleep(3)
     result |= {"status": link.status(), "admission": admission.status()["refused"], "count": counts[0]}
     link.close()

@@ -103,9 +103,6 @@ class Workers:
         for worker in self._workers:
             worker.kill()
 
-    def __len__(self) -> int:
-        return len(self._workers)
-
 
 class _Worker:
     """The driver's end of one process."""
