@@ -21,15 +21,13 @@ from shoal_web.watch.tables import COLUMNS, Mark, Row, Tables
 COMPLETIONS, GROUPS = ARCHIVED
 TEXT: Final = ("prompt", "completion", "finish_reason", "group_id", "task", "version", "config", "node", "key", "model")
 NUMBERS: Final = {"reward": "DOUBLE", "round": "BIGINT", "seed": "BIGINT", "index": "BIGINT"}
-COLUMNS_HERE: Final = COLUMNS | {
-    COMPLETIONS: dict.fromkeys(TEXT, "VARCHAR") | NUMBERS | {"time": "TIMESTAMP WITH TIME ZONE"},
-    GROUPS: {"group_id": "VARCHAR", "envelope": "BLOB"},
-}
-ABSENT: Final = {"live": "BOOLEAN", "answer": "VARCHAR", "conversation": "VARCHAR", "read": "VARCHAR"}
+STORED: Final = dict.fromkeys(TEXT, "VARCHAR") | NUMBERS | {"time": "TIMESTAMP WITH TIME ZONE"}
+ABSENT: Final = "NULL::BOOLEAN AS live, NULL::VARCHAR AS answer, NULL::VARCHAR AS conversation, NULL::VARCHAR AS read"
 """Columns of a run's rollouts that archives do not have."""
-MOST: Final = 200  # tasks, models and makers that are shown
-BARS, DRAWN = 60, 8  # of the timeline: spans of time, and makers that stand apart
+MOST, BARS, DRAWN = 200, 60, 8
+"""Tasks, models and makers that are shown; of the timeline, spans of time, and makers that stand apart."""
 PROOFS: Final = "shoal.proofs"
+KINDS: Final = {1: "model and task", 3: "task", 5: "model", 6: "node", 7: "all"}  # by GROUPING_ID
 FIGURES: Final = (
     "count(DISTINCT group_id) AS rollouts, count(*) AS completions, avg((reward >= 1)::DOUBLE) AS share, "
     'epoch_ms(min("time")) / 1000 AS first, epoch_ms(max("time")) / 1000 AS last'
@@ -39,17 +37,15 @@ FIGURES: Final = (
 class ArchiveTables(Tables):
     """The tables of an archive, its `completions` as the rollouts of a run."""
 
-    columns = COLUMNS_HERE
+    columns = COLUMNS | {COMPLETIONS: STORED, GROUPS: {"group_id": "VARCHAR", "envelope": "BLOB"}}
     pattern = r"([0-9]{8})T[0-9]{6}-[0-9a-f]{16}\.parquet"
 
     def parts(self, table: str) -> dict[int, Path]:
         return super().parts(COMPLETIONS if table == ROLLOUTS else table)
 
     def some(self, table: str, parts: Any) -> str:
-        if table != ROLLOUTS:
-            return super().some(table, parts)
-        absent = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in ABSENT.items())
-        return f"(SELECT *, {absent} FROM {super().some(COMPLETIONS, parts)})"
+        rows = super().some(COMPLETIONS if table == ROLLOUTS else table, parts)
+        return f"(SELECT *, {ABSENT} FROM {rows})" if table == ROLLOUTS else rows
 
     def _there(self, table: str) -> list[tuple[Mark, Path]]:
         """The parts by their places in the order of their names, which is that of time."""
@@ -57,14 +53,14 @@ class ArchiveTables(Tables):
 
 
 class ArchiveSource(Source):
-    """The archive in the folder `path`. Close it."""
+    """The archive in a folder. Close it."""
 
     kind = "archive"
 
-    def __init__(self, path: Path, title: str) -> None:
-        self.folder, self.title = path, title
-        self.id = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
-        self._tables = ArchiveTables(path)
+    def __init__(self, folder: Path, title: str) -> None:
+        self.title = title
+        self.id = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
+        self._tables = ArchiveTables(folder)
         self._explorer = Explorer(self._tables)
         self.rollouts = self._explorer.page
         self._mark: Any = None
@@ -78,84 +74,64 @@ class ArchiveSource(Source):
         return max((mark[2] / 1e9 for mark in self._tables.mark(COMPLETIONS)), default=0.0)
 
     def summary(self) -> Data:
-        told: Data = {"counts": [], "timeline": {"series": []}, "trouble": ""}
+        counts: list[Row] = []
+        timeline: list[Row] = []
+        trouble = ""
         try:
-            told["counts"] = self._counts()
-            told["timeline"] = self._timeline(told["counts"])
+            counts = self._counts()
+            timeline = self._timeline(counts)
         except BusyError as error:
-            told["trouble"] = str(error)
-        counts: list[Row] = told["counts"]
-        return {
-            **self.brief(),
-            **told,
-            "views": ("archive", "rollouts"),
-            "trouble": told["trouble"] or self._tables.trouble,
-            "nodes": [],
-            "makers": [row["node"] for row in counts if row["what"] == "node"],
-            "tasks": [row["task"] for row in counts if row["what"] == "task"],
-            "completions": sum(row["completions"] for row in counts if row["what"] == "all"),
-        }
+            trouble = str(error)
+        told = {"counts": counts, "timeline": timeline, "trouble": trouble or self._tables.trouble, "nodes": []}
+        told |= {"makers": [row["node"] for row in counts if row["what"] == "node"]}
+        told |= {"tasks": [row["task"] for row in counts if row["what"] == "task"]}
+        answers = sum(row["completions"] for row in counts if row["what"] == "all")
+        return {**self.brief(), **told, "views": ("archive", "rollouts"), "completions": answers}
 
     def rollout(self, query: RowQuery) -> Data:
-        """A rollout whole, with what its envelope proves."""
+        """A rollout whole, with what its envelope proves: {"key", "wrong", "question", "rewards"}, where `wrong` says
+        what does not hold."""
         found = self._explorer.whole(query)
-        place = f"SELECT group_id FROM {self._tables.some(COMPLETIONS, self._part(query.part))} WHERE row = $row"
+        part = {query.part: self._tables.parts(COMPLETIONS)[query.part]}
+        id = f"SELECT group_id FROM {self._tables.some(COMPLETIONS, part)} WHERE row = $row"
         rows = self._tables.rows(
-            f"SELECT envelope FROM {self._tables.all(GROUPS)} WHERE group_id IN ({place}) LIMIT 1", {"row": query.row}
+            f"SELECT envelope FROM {self._tables.all(GROUPS)} WHERE group_id IN ({id}) LIMIT 1", {"row": query.row}
         )
-        return found | {"proof": proof(rows[0]["envelope"]) if rows else {"wrong": "its signed envelope is missing"}}
+        if not rows or "archive" not in offered(PROOFS):
+            why = "what verifies archives is not installed" if rows else "its signed envelope is missing"
+            return found | {"proof": {"wrong": why}}
+        try:
+            return found | {"proof": call_offered(PROOFS, "archive", rows[0]["envelope"])}
+        except UserError as error:
+            return found | {"proof": {"wrong": str(error)}}
 
     def close(self) -> None:
         self._tables.close()
 
-    def _part(self, part: int) -> dict[int, Path]:
-        return {part: self._tables.parts(COMPLETIONS)[part]}
-
     def _counts(self) -> list[Row]:
         """Figures of all, of each task, model and maker, and of each model in each task. Raises `BusyError`."""
         names = ", ".join(f"coalesce(left({each}, {NAME}), '') AS {each}" for each in ("task", "model", "node"))
-        kinds = {0: "model and task", 3: "task", 5: "model", 6: "node", 7: "all"}
-        return [
-            row | {"what": kinds.get(row["what"], "model and task")}
-            for row in self._tables.rows(
-                f"SELECT GROUPING_ID(task, model, node) AS what, task, model, node, any_value(key) AS key, {FIGURES} "
-                f"FROM (SELECT * REPLACE ({names}) FROM {self._tables.all(COMPLETIONS)}) "
-                "GROUP BY GROUPING SETS ((), (task), (model), (node), (task, model)) "
-                f"QUALIFY row_number() OVER (PARTITION BY what ORDER BY completions DESC, task, model, node) <= {MOST} "
-                "ORDER BY completions DESC, task, model, node"
-            )
-        ]
-
-    def _timeline(self, counts: list[Row]) -> Data:
-        """Rollouts of the greatest makers, and of all others, in equal spans of time. Raises `BusyError`."""
-        [whole] = [row for row in counts if row["what"] == "all"]
-        if whole["first"] is None:
-            return {"series": []}
-        makers = [row["node"] for row in counts if row["what"] == "node"][:DRAWN]
-        width = max((whole["last"] - whole["first"]) / BARS, 1.0)
         rows = self._tables.rows(
-            f"SELECT CASE WHEN list_contains($makers, left(node, {NAME})) THEN left(node, {NAME}) ELSE 'others' END "
-            f'AS maker, least({BARS - 1}, floor((epoch_ms("time") / 1000 - $first) / $width))::INTEGER AS place, '
-            f"count(DISTINCT group_id) AS rollouts FROM {self._tables.all(COMPLETIONS)} GROUP BY 1, 2",
-            {"makers": makers, "first": whole["first"], "width": width},
+            f"SELECT GROUPING_ID(task, model, node) AS what, task, model, node, any_value(left(key, 64)) AS key, "
+            f"{FIGURES} FROM (SELECT * REPLACE ({names}) FROM {self._tables.all(COMPLETIONS)}) "
+            "GROUP BY GROUPING SETS ((), (task), (model), (node), (task, model)) "
+            f"QUALIFY row_number() OVER (PARTITION BY what ORDER BY completions DESC, task, model, node) <= {MOST} "
+            "ORDER BY completions DESC, task, model, node"
         )
-        series = {name: [0] * BARS for name in (*makers, "others")}
-        for row in rows:
-            series[row["maker"]][max(0, row["place"] or 0)] += row["rollouts"]
-        shown = [{"name": name, "counts": counts} for name, counts in series.items() if any(counts)]
-        return {"first": whole["first"], "width": width, "series": shown}
+        return [row | {"what": KINDS[row["what"]]} for row in rows]
+
+    def _timeline(self, counts: list[Row]) -> list[Row]:
+        """Rollouts of the greatest makers, and of all others, by spans of time. Raises `BusyError`."""
+        [whole] = [row for row in counts if row["what"] == "all"]
+        makers = [row["node"] for row in counts if row["what"] == "node"][:DRAWN]
+        first, last = whole["first"] or 0.0, whole["last"] or 0.0
+        return self._tables.rows(
+            f"SELECT CASE WHEN list_contains($makers, left(node, {NAME})) THEN left(node, {NAME}) ELSE '' END AS name, "
+            '$first + floor((epoch_ms("time") / 1000 - $first) / $width) * $width AS at, '
+            f"count(DISTINCT group_id) AS rollouts FROM {self._tables.all(COMPLETIONS)} GROUP BY 1, 2 ORDER BY 2",
+            {"makers": makers, "first": first, "width": max((last - first) / BARS, 1.0)},
+        )
 
 
-def proof(envelope: bytes) -> Data:
-    """What an envelope proves: {"key", "wrong", "question", "rewards"}; `wrong` says what does not hold."""
-    if "archive" not in offered(PROOFS):
-        return {"wrong": "the package that verifies is not installed"}
-    try:
-        made: Data = call_offered(PROOFS, "archive", envelope)
-    except UserError as error:
-        return {"wrong": str(error)}
-    return made
-
-
-def is_archive(path: Path) -> bool:
-    return all((path / table).is_dir() and not (path / table).is_symlink() for table in ARCHIVED)
+def is_archive(folder: Path) -> bool:
+    return all((folder / table).is_dir() and not (folder / table).is_symlink() for table in ARCHIVED)

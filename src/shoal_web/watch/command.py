@@ -34,7 +34,6 @@ It changes no run. What an invitation brings, a certificate and a secret, is kep
 prints. The page is not encrypted: outside a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8400"
 SOURCES, JUDGE = "shoal.sources", "judge"  # entry points of functions that make a `Source`, and the one of `--judge`
-TITLES = 4  # sources that are printed by their titles; of more, their number
 SETTINGS = ["network.secret_file", "network.tls"]
 
 
@@ -60,9 +59,8 @@ def command(args: argparse.Namespace) -> int:
     if given_settings(args) and not args.swarm:
         raise UserError("--secret-file and --tls are for a live swarm: give --swarm NAME too")
     with closing(_sources(args)) as sources, server.opened_place(args, LISTEN, keep_port=args.serve) as place:
-        shown = sources.all()
-        titles = ", ".join(source.title for source in shown)
-        what = f"watching {titles if 0 < len(shown) <= TITLES else f'{len(shown)} runs'}"
+        shown = [source.title for source in sources.all()]
+        what = f"watching {', '.join(shown) if len(shown) == 1 else f'{len(shown)} runs'}"
         return server.serve(make_app(sources, place.access), place, what, show=not (args.serve or args.no_open))
 
 

@@ -1,8 +1,7 @@
 """A live swarm as a source: what its nodes say of their rounds, heard over Zenoh without joining.
 
-What is heard is kept while a page is open, bounded whoever speaks. Curves go by time, not by rounds: this machine knows
-when a notice came, and the round is a stranger's word. Nothing that a node says decides whether it or another one is
-shown: those heard for longest come first.
+What is heard is kept while a page is open, bounded whoever speaks. Nothing that a node says decides whether it or
+another one is shown: those heard for longest come first.
 
 Time is what a stranger cannot make up. A key that was heard in `PROVEN` spans of time keeps its place for as long as it
 goes on sending. Of all others the one that was silent for longest makes room. For it, too, it is remembered for how
@@ -13,12 +12,9 @@ import hashlib
 import heapq
 import threading
 import time
-from array import array
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from typing import Any, Final
-
-import numpy as np
 
 from shoal.admission.bounded import Bucket, Recent
 from shoal.config.display_name import harmless
@@ -27,14 +23,13 @@ from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret
 from shoal.membership.notices import NoticeReader
 from shoal.membership.settings import check_network, secret_of
-from shoal.runs.standing import recent
+from shoal.runs.standing import RECENT, recent
 from shoal.transports.base import Unreachable
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.session import TransportOptions, open_session, options_of
 from shoal.transports.zenoh.subscriptions import hear_notices
 from shoal.wire.notices import Notice
-from shoal_web.watch.metrics import points_of, trailing
-from shoal_web.watch.source import CurveQuery, Data, Parameters, Source
+from shoal_web.watch.source import Data, Parameters, Source
 
 RETRY: Final = 5.0  # seconds between attempts to reach a relay
 PLACES, REMEMBERED = 1000, 16_384  # nodes that are shown, and keys that are remembered
@@ -42,17 +37,14 @@ SPAN = 10.0  # seconds; however often a key sends within a span, it was heard on
 PROVEN = 3  # spans after which a key keeps its place
 SILENT = 3600.0  # seconds of silence after which it may lose it
 RATE, BURST = 2.0, 8.0  # notices per second from one key, and at once
-POINTS: Final = 400  # of a curve: the last ones
 MAKERS: Final = 64  # makers that are kept of each node: those it learned from lately
 LETTERS: Final = 100  # characters of a maker's name that are kept; a name that is made of a key has fewer
 EDGES: Final = 400  # arrows, at most
-DRAWN: Final = 50  # nodes with a curve and with arrows of their own: those heard for longest
-METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
-"""Figures of a notice, under the names that they have in runs."""
+DRAWN: Final = 50  # nodes with arrows of their own: those heard for longest
 ABOUT: Final = (
     "This is the nodes' own word: each reports its own figures and whom it learned from. Nothing proves it, and one "
     "person can run many nodes; a judge measures. The nodes heard for longest come first. "
-    "Curves begin when shoal watch was started, or 400 rounds ago. Rollouts are in each node's own folder."
+    "Curves and rollouts are in each node's own folder."
 )
 
 
@@ -69,10 +61,11 @@ class Speaker:
         self.name, self.took = "", 0
         self.last: Data = {}
         """What its last notice says."""
-        self.courses: dict[str, array[float]] = {}
-        """Minutes and figures by turns."""
         self.limited: set[str] = set()
         """From whom it says it does not learn for a time."""
+        self.rewards: deque[float] = deque(maxlen=RECENT)
+        self.passed: tuple[float, ...] = ()
+        """The first pass@1 on held-out questions, and the last."""
         self.makers: dict[str, int] = {}
         """How many rollouts of whom it says it learned from, the latest last."""
 
@@ -85,16 +78,15 @@ class Speaker:
         self.first, self.time, self._newest = self.first or now, now, notice.time
         return True
 
-    def add(self, notice: Notice, minute: float) -> None:
+    def add(self, notice: Notice) -> None:
         self.name = notice.name
         self.last = {"display_name": harmless(notice.display_name), "id": notice.id, "model": notice.model}
         self.last |= {"round": notice.round, "left": notice.left}
-        for metric, field in METRICS.items():
-            if (value := getattr(notice, field)) is not None:
-                course = self.courses.setdefault(metric, array("d"))
-                course.extend((minute, value))
-                del course[: -2 * POINTS]
         self.limited = {name[:LETTERS] for name in notice.limited} - {self.name}
+        if notice.reward is not None:
+            self.rewards.append(notice.reward)
+        if notice.pass_at_1 is not None:
+            self.passed = (*self.passed[:1], notice.pass_at_1)
         for maker in [lesson.maker[:LETTERS] for lesson in notice.learned if lesson.maker != self.name]:
             self.took += 1
             self.makers[maker] = self.makers.pop(maker, 0) + 1
@@ -103,17 +95,16 @@ class Speaker:
 
     def line(self, now: float, given: int) -> Data:
         """A row of the leaderboard, with the keys that runs have for it."""
-        reward, held_out = ([*self.courses.get(metric, ())][1::2] for metric in METRICS)
-        figures: Data = {"held_out": held_out[-1] if held_out else None, "reward": recent(reward)}
-        figures |= {"held_out_first": held_out[0] if held_out else None, "taken": self.took, "given": given}
+        first, last = (self.passed[0], self.passed[-1]) if self.passed else (None, None)
+        figures: Data = {"held_out": last, "held_out_first": first, "reward": recent(list(self.rewards))}
+        figures |= {"taken": self.took, "given": given}
         return {"name": self.name, **self.last, **figures, "heard": self.time - self.first, "ago": now - self.time}
 
 
 class Heard:
-    """All that was heard since `start` (seconds since 1970). Not thread-safe."""
+    """All that was heard. Not thread-safe."""
 
-    def __init__(self, start: float) -> None:
-        self.start = start
+    def __init__(self) -> None:
         self.notices = 0
         self.last = 0.0
         self._seen: Recent[str, Speaker] = Recent(REMEMBERED, Speaker)
@@ -132,7 +123,7 @@ class Heard:
             return False
         self._places[notice.id] = speaker
         self._places.move_to_end(notice.id)
-        speaker.add(notice, (time - self.start) / 60)
+        speaker.add(notice)
         if len(self._places) > PLACES:
             may = (id for id, one in self._places.items() if one.spans < PROVEN or time - one.time > SILENT)
             self._places.pop(next(may, notice.id)).displaced()
@@ -165,13 +156,6 @@ class Heard:
         more = len(self._places) > len(eldest) or any(len(each.makers) > most for each in eldest)
         return {"edges": edges, "more": more}
 
-    def curve(self, query: CurveQuery) -> Data:
-        """Against minutes since `start`: of each of those heard for longest. Without a mean, which liars would move."""
-        eldest = self.speakers()[:DRAWN] if query.by == "node" else []
-        known = [(one.name, np.array(one.courses.get(query.metric, ())).reshape(-1, 2).T) for one in eldest]
-        curves = [(name, points_of(at, trailing(values, query.smooth), 2)) for name, (at, values) in known]
-        return {"against": "minutes", "series": [{"name": name, "points": curve} for name, curve in curves if curve]}
-
 
 class SwarmSource(Source):
     """What is heard of a swarm since it was made, by a session of its own, on a thread that tries until a relay can be
@@ -184,7 +168,7 @@ class SwarmSource(Source):
         self.title = f"swarm: {swarm}"
         where = f"swarm {secret.prefix(swarm)} {' '.join(options.connect)}"
         self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
-        self._heard = Heard(time.time())
+        self._heard = Heard()
         self._lock = threading.Lock()
         self._trouble, self._told = "reaching the swarm", ""
         self._options, self._keys = options, Keys(swarm, secret)
@@ -212,13 +196,9 @@ class SwarmSource(Source):
                 "more": heard.more,
                 "notices": heard.notices,
                 "ago": now - heard.last if heard.last else None,
-                "metrics": sorted(METRICS),
+                "metrics": [],
                 "swarm": None,
             }
-
-    def curve(self, query: CurveQuery) -> Data:
-        with self._lock:
-            return self._heard.curve(query)
 
     def graph(self, query: Parameters) -> Data:
         with self._lock:

@@ -32,7 +32,7 @@ from shoal_host.invitations.invitation import written
 from shoal_web.serving.guard import Access
 from shoal_web.watch import swarm as heard
 from shoal_web.watch.server import make_app
-from shoal_web.watch.source import CurveQuery, Parameters
+from shoal_web.watch.source import Parameters
 from shoal_web.watch.sources import Sources
 from shoal_web.watch.swarm import Heard, SwarmSource, open_swarm
 
@@ -52,7 +52,7 @@ def key(at: int) -> bytes:
 
 
 def test_old_notices_that_are_sent_again_neither_count_nor_silence_their_sender() -> None:
-    book, old = Heard(0.0), said(ADA.public, 400)
+    book, old = Heard(), said(ADA.public, 400)
     now = said(ADA.public, 3, time=2e9)
     assert book.add(old, 1000.0)
     assert book.add(now, 1100.0)
@@ -63,7 +63,7 @@ def test_old_notices_that_are_sent_again_neither_count_nor_silence_their_sender(
 
 
 def test_who_is_limited_is_said_by_others_and_ends_with_their_next_notice() -> None:
-    book = Heard(0.0)
+    book = Heard()
 
     def limits() -> dict[str, int]:
         return {line["name"]: line["limited_by"] for line in book.lines(0.0)}
@@ -75,27 +75,18 @@ def test_who_is_limited_is_said_by_others_and_ends_with_their_next_notice() -> N
     assert limits() == {ADA.name: 0, BOB.name: 0}
 
 
-def test_curves_go_by_the_time_at_which_they_were_heard() -> None:
-    book = Heard(0.0)
-    for minute in range(1, 11):
-        passed = 0.5 if minute == 5 else None
-        told = said(ADA.public, 2**53 - 11 + minute, time=1e9 + minute, reward=minute / 10, pass_at_1=passed)
-        book.add(told, 60 * minute)
-        book.add(said(BOB.public, minute, reward=0.0, learned=()), 60 * minute)
-    curve = book.curve(CurveQuery(metric="reward/local"))
-    assert curve["against"] == "minutes"
-    found = {each["name"]: each["points"] for each in curve["series"]}
-    assert [at for at, _ in found[ADA.name]] == list(range(1, 11))
-    assert [value for _, value in found[ADA.name]] == [minute / 10 for minute in range(1, 11)]
-    assert book.curve(CurveQuery(metric="reward/local", by="mean"))["series"] == []
-    assert book.curve(CurveQuery(metric="eval/pass@1"))["series"] == [{"name": ADA.name, "points": [[5, 0.5]]}]
-    assert book.curve(CurveQuery(metric="entropy"))["series"] == []
-    smooth = book.curve(CurveQuery(metric="reward/local", smooth=1000))["series"]
-    assert {each["name"]: each["points"][-1][1] for each in smooth}[ADA.name] == pytest.approx(0.55)
+def test_the_first_and_the_last_share_and_the_mean_of_the_last_rewards() -> None:
+    book = Heard()
+    for minute in range(1, 21):
+        told = said(ADA.public, minute, reward=minute / 20, pass_at_1={1: 0.25, 5: 0.75, 9: 0.5}.get(minute))
+        book.add(told, 60.0 * minute)
+    [line] = book.lines(1200.0)
+    assert (line["held_out_first"], line["held_out"]) == (0.25, 0.5)
+    assert line["reward"] == pytest.approx(sum(range(11, 21)) / 200)
 
 
 def test_who_says_to_have_learned_from_whom() -> None:
-    book = Heard(0.0)
+    book = Heard()
     for round in range(3):
         book.add(said(ADA.public, round, learned=(Lesson(BOB.name, 1, 0, "gcd"), Lesson(ADA.name, 1, 0, "gcd"))), 1.0)
     book.add(said(BOB.public, 1, learned=()), 2.0)
@@ -114,7 +105,7 @@ def attend(book: Heard, keys: list[bytes], minutes: range, **more: Any) -> None:
 
 @pytest.mark.parametrize("liars", [200, 5000])
 def test_liars_who_come_later_hide_nobody(liars: int) -> None:
-    book, honest = Heard(0.0), [key(at) for at in range(8)]
+    book, honest = Heard(), [key(at) for at in range(8)]
     attend(book, honest, range(10), reward=0.25, pass_at_1=0.5)
     crowd = tuple(Lesson(f"nobody-{at}", 1, 0, "gcd") for at in range(MAX_LESSONS))
     for minute in range(10, 14):
@@ -124,7 +115,6 @@ def test_liars_who_come_later_hide_nobody(liars: int) -> None:
     assert [line["id"] for line in lines[:8]] == [at.hex() for at in honest]
     assert len(lines) + book.more == 8 + liars
     names = {line["name"] for line in lines[:8]}
-    assert names <= {each["name"] for each in book.curve(CurveQuery(metric="reward/local"))["series"]}
     edges = book.edges()
     assert len(edges["edges"]) <= 400
     assert edges["more"]
@@ -134,7 +124,7 @@ def test_liars_who_come_later_hide_nobody(liars: int) -> None:
 
 def test_a_node_gets_its_place_however_many_fresh_keys_come_between(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heard, "PLACES", 50)
-    book = Heard(0.0)
+    book = Heard()
     for minute in range(heard.PROVEN):
         attend(book, [ADA.public], range(minute, minute + 1))
         attend(book, [key(1000 * minute + at) for at in range(1000)], range(minute, minute + 1))
@@ -145,7 +135,7 @@ def test_a_node_gets_its_place_however_many_fresh_keys_come_between(monkeypatch:
 
 def test_those_who_keep_speaking_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heard, "PLACES", 2)
-    book = Heard(0.0)
+    book = Heard()
     attend(book, [ADA.public, BOB.public], range(5))
     attend(book, [ADA.public, *map(key, range(9))], range(5, 50, 5))
     assert {line["name"] for line in book.lines(3000.0)} == {ADA.name, BOB.name}
@@ -154,7 +144,7 @@ def test_those_who_keep_speaking_keep_their_places(monkeypatch: pytest.MonkeyPat
 
 
 def test_one_key_has_a_rate_and_what_others_send_again_does_not_count_towards_it() -> None:
-    book = Heard(0.0)
+    book = Heard()
     assert sum(book.add(said(ADA.public, at), 1.0) for at in range(100)) == heard.BURST
     assert not any(book.add(said(ADA.public, 3), 100.0) for _ in range(100))
     assert book.add(said(ADA.public, 100), 100.0)
@@ -162,11 +152,9 @@ def test_one_key_has_a_rate_and_what_others_send_again_does_not_count_towards_it
 
 
 def test_one_node_is_kept_within_bounds() -> None:
-    book = Heard(0.0)
-    for at in range(heard.POINTS + 9):
+    book = Heard()
+    for at in range(2 * heard.MAKERS):
         book.add(said(ADA.public, at, learned=(Lesson(f"maker-{at}", 1, 0, "gcd"),)), 60.0 * at)
-    [curve] = book.curve(CurveQuery(metric="reward/local", points=1000))["series"]
-    assert [at for at, _ in curve["points"]] == list(range(9, heard.POINTS + 9))
     assert len(book.edges()["edges"]) == heard.MAKERS
 
 

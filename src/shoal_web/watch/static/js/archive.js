@@ -49,19 +49,21 @@ export class Archive {
     fill(this.rates.room, tasks.length ? listing("Pass rates by task and model", note, columns, rows) : nothing("No answer yet."));
   }
 
-  draw({ first, width, series }) {
-    const names = distinct(series.map((each) => each.name));
-    const places = series.length ? [...series[0].counts.keys()] : [];
-    const at = (place) => when(first + place * width);
-    const columns = [{ title: "from", get: at }, ...names.map((title, index) => ({ title, number: true, get: (place) => whole(series[index].counts[place]) }))];
-    const text = series.map((each, index) => `${names[index]}: ${each.counts.reduce((sum, count) => sum + count, 0)} rollouts`).join("; ") + ".";
+  draw(rows) {
+    const places = [...new Set(rows.map(({ at }) => at))].sort((a, b) => a - b);
+    const makers = [...new Set(rows.map((row) => row.name))].sort((a, b) => (a === "") - (b === "")); // the others last
+    const known = new Map(rows.map((row) => [JSON.stringify([row.name, row.at]), row.rollouts]));
+    const count = (maker, at) => known.get(JSON.stringify([maker, at])) ?? 0;
+    const names = distinct(makers.map((maker) => maker || "others"));
+    const columns = [{ title: "from", get: when }, ...names.map((title, index) => ({ title, number: true, get: (at) => whole(count(makers[index], at)) }))];
+    const text = makers.map((maker, index) => `${names[index]}: ${places.reduce((sum, at) => sum + count(maker, at), 0)} rollouts`).join("; ") + ".";
     this.timeline.draw(() => ({
       legend: legend(names),
       grid: { left: 8, right: 16, top: 34, bottom: 8, containLabel: true },
       tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" } }),
-      xAxis: axis({ type: "category", data: places.map(at) }),
+      xAxis: axis({ type: "category", data: places.map(when) }),
       yAxis: axis({ type: "value", minInterval: 1 }),
-      series: series.map((each, index) => ({ type: "bar", stack: "all", name: names[index], barMaxWidth: 30, color: each.name === "others" ? variable("--dim") : colour(index), data: each.counts })),
-    }), text, columns, places.filter((place) => series.some((each) => each.counts[place])), series.length ? "" : "Nothing yet.");
+      series: makers.map((maker, index) => ({ type: "bar", stack: "all", name: names[index], barMaxWidth: 30, color: maker ? colour(index) : variable("--dim"), data: places.map((at) => count(maker, at)) })),
+    }), text, columns, places, places.length ? "" : "Nothing yet.");
   }
 }

@@ -1,4 +1,4 @@
-// Curves against rounds or minutes.
+// Curves against rounds.
 
 import { axis, colour, DASHES, distinct, legend, tooltip, variable } from "./charts.js";
 import { fixed } from "../dom.js";
@@ -11,7 +11,7 @@ export async function askSpread(id, metric, smooth = 0, bases = []) {
   const many = nodes.series.length > 1, own = mean.series.length ? "faint" : "";
   const bold = many ? mean.series.map((each) => ({ ...each, name: "mean of the nodes", look: "bold" })) : nodes.series.map((each) => ({ ...each, look: "bold" }));
   const dashed = lines.flatMap(({ series }, at) => series.map((each) => ({ ...each, name: bases[at][1], look: "base" })));
-  return { against: nodes.against ?? "rounds", series: [...(many ? nodes.series.map((each) => ({ ...each, look: own })) : []), ...dashed, ...bold] };
+  return [...(many ? nodes.series.map((each) => ({ ...each, look: own })) : []), ...dashed, ...bold];
 }
 
 /** How a curve of a kind is drawn. */
@@ -31,27 +31,26 @@ const TOLD = 10; // lines of a tooltip
 
 const BANDS = 4; // curves, up to which their intervals are drawn
 
-/** Curves against rounds or minutes. `series`: [{name, points: [[round, value, low, high], ...]}], the last two if it has intervals. */
-export function drawCurves(chart, series, { share = false, what = "value", empty = "No figures yet.", against = "rounds" } = {}) {
+/** Curves against rounds. `series`: [{name, points: [[round, value, low, high], ...]}], the last two if it has intervals. */
+export function drawCurves(chart, series, { share = false, what = "value", empty = "No figures yet." } = {}) {
   chart.fold(series.length > 0 && series.every((each) => each.points.every((point) => point[1] === 0)));
   const names = distinct(series.map((each) => each.name));
   const format = (value) => (value === null || value === undefined ? "–" : share ? (100 * value).toFixed(1) + " %" : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(4)).toString());
   const lasts = series.map((each, at) => ({ name: names[at], last: each.points.at(-1)?.[1], first: each.points[0]?.[1] }));
-  const text = "Curves of " + what + " against " + against + ". " + lasts.slice(0, 12).map((each) => each.name + " from " + format(each.first) + " to " + format(each.last)).join("; ") + ".";
+  const text = "Curves of " + what + " against rounds. " + lasts.slice(0, 12).map((each) => each.name + " from " + format(each.first) + " to " + format(each.last)).join("; ") + ".";
   const rounds = [...new Set(series.flatMap((each) => each.points.map(([round]) => round)))].sort((a, b) => a - b);
   const step = Math.ceil(rounds.length / 200);
   const shown = rounds.filter((_, at) => at % step === 0 || at === rounds.length - 1);
   const at = series.map((each) => new Map(each.points.map((point) => [point[0], point])));
   const asText = (point) => (point ? format(point[1]) + (point.length > 3 ? ` (${format(point[2])} to ${format(point[3])})` : "") : "–");
-  const minutes = against === "minutes";
-  const columns = [{ title: minutes ? "minute" : "round", number: true, get: (round) => fixed(round, minutes ? 1 : 0) },
+  const columns = [{ title: "round", number: true, get: (round) => fixed(round, 0) },
     ...names.map((name, index) => ({ title: name, number: true, get: (round) => asText(at[index].get(round)) }))];
   const drawn = series.length <= BANDS ? series.flatMap(band) : [];
   return chart.draw((small) => ({
     legend: legend(names.map((name, index) => ({ name, icon: iconOf(series, index) })).filter((_, index) => series[index].look !== "faint")),
     grid: { left: 8, right: 22, top: 34, bottom: 8, containLabel: true },
-    tooltip: tooltip({ trigger: "axis", order: "valueDesc", formatter: (found) => told(found, series, names, format, minutes) }),
-    xAxis: axis({ type: "value", ...(minutes && { axisLabel: { color: variable("--dim"), hideOverlap: true, formatter: "{value} min" } }), min: ({ min, max }) => (min < max / 4 ? 0 : Math.floor(min)), max: ({ max }) => Math.ceil(max), minInterval: minutes ? 0 : 1, splitNumber: small ? 4 : 8, splitLine: { show: false }, axisPointer: { label: { formatter: ({ value }) => (minutes ? "minute " + value.toFixed(1) : "round " + Math.round(value)) } } }),
+    tooltip: tooltip({ trigger: "axis", order: "valueDesc", formatter: (found) => told(found, series, names, format) }),
+    xAxis: axis({ type: "value", min: ({ min, max }) => (min < max / 4 ? 0 : Math.floor(min)), max: ({ max }) => Math.ceil(max), minInterval: 1, splitNumber: small ? 4 : 8, splitLine: { show: false }, axisPointer: { label: { formatter: ({ value }) => "round " + Math.round(value) } } }),
     yAxis: axis({ type: "value", scale: !share, axisLabel: { color: variable("--dim"), formatter: (value) => (share ? Number((100 * value).toFixed(1)) + " %" : format(value)) } }),
     dataZoom: [{ type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: "shift", preventDefaultMouseMove: false }],
     series: [...drawn, ...series.map((each, index) => {
@@ -66,14 +65,14 @@ export function drawCurves(chart, series, { share = false, what = "value", empty
 }
 
 /** The lines of a tooltip: the bold and the dashed curves first, then the highest of the others. */
-function told(found, series, names, format, minutes) {
+function told(found, series, names, format) {
   const at = found[0]?.axisValue ?? 0;
   const lines = found.filter((each) => names.includes(each.seriesName) && each.value?.[1] !== undefined)
     .map((each) => ({ name: each.seriesName, value: each.value[1], look: series[names.indexOf(each.seriesName)].look }));
   const rank = ({ look }) => ["bold", "base"].indexOf(look) + 1 || 3;
   lines.sort((a, b) => rank(a) - rank(b) || b.value - a.value);
   const more = lines.length > TOLD ? [`and ${lines.length - TOLD} more`] : [];
-  return [minutes ? "minute " + Number(at).toFixed(1) : "round " + Math.round(at), ...lines.slice(0, TOLD).map(({ name, value }) => `${format(value)}  ${name}`), ...more].join("\n");
+  return ["round " + Math.round(at), ...lines.slice(0, TOLD).map(({ name, value }) => `${format(value)}  ${name}`), ...more].join("\n");
 }
 
 /** The interval of a curve that has one, as ECharts has bands: an unseen line, and upon it an area. */

@@ -40,24 +40,26 @@ export class Progress {
     this.lead.hidden = !summary.standing;
     if (summary.standing) fill(this.lead, learningTold(summary));
     this.others.show(id, runs, beside, compare);
+    this.leaderboard(summary);
+    const ranked = summary.kind !== "swarm"; // which has no curves
+    for (const chart of [this.heldOut, this.reward, this.tasks, this.other]) chart.element.hidden = !ranked;
+    if (!ranked) return;
     const shown = [id, ...beside];
     const curve = async (metric, smooth, bases = []) => {
       if (shown.length === 1) return askSpread(id, metric, smooth, bases);
       const all = await Promise.all(shown.map((run) => ask(`runs/${run}/curve`, { metric, by: "mean", smooth })));
-      return { against: "rounds", series: all.flatMap((each, at) => each.series.map((one) => ({ ...one, name: runs.find((run) => run.id === shown[at])?.title ?? "" }))) };
+      return all.flatMap((each, at) => each.series.map((one) => ({ ...one, name: runs.find((run) => run.id === shown[at])?.title ?? "" })));
     };
     const [heldOut, reward, tasks, other] = await Promise.all([
-      curve("eval/pass@1", 0, summary.kind === "swarm" ? [] : BASES), curve("reward/local", SMOOTH),
+      curve("eval/pass@1", 0, BASES), curve("reward/local", SMOOTH),
       ask(`runs/${id}/curve`, { metric: "eval/pass@1", by: "task", node: this.node }), curve(this.metric, SMOOTH),
     ]);
-    this.leaderboard(summary);
-    this.heldOut.note.textContent = heldOutNote(heldOut.series);
+    this.heldOut.note.textContent = heldOutNote(heldOut);
     this.heldOut.note.hidden = !this.heldOut.note.textContent;
-    drawCurves(this.heldOut, heldOut.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet.", against: heldOut.against });
-    drawCurves(this.reward, reward.series, { what: "local reward", empty: "No round yet.", against: reward.against });
-    this.tasks.element.hidden = this.other.element.hidden = summary.kind === "swarm"; // it has neither
+    drawCurves(this.heldOut, heldOut, { share: true, what: "held-out pass@1", empty: "No evaluation yet." });
+    drawCurves(this.reward, reward, { what: "local reward", empty: "No round yet." });
     drawCurves(this.tasks, tasks.series, { share: true, what: "held-out pass@1 of each task", empty: "No evaluation by task." });
-    drawCurves(this.other, other.series, { what: this.metric, empty: "This run does not have it." });
+    drawCurves(this.other, other, { what: this.metric, empty: "This run does not have it." });
     this.other.fold(false); // one asked for it
   }
 
