@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.config.own_code import call_offered, offered
-from shoal.errors import UserError
 from shoal.runs.tables import ROLLOUTS
 from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.reader import ARCHIVED
-from shoal_web.watch.source import NAME, BusyError, Data, RowQuery, Source
+from shoal_web.watch.source import NAME, WHOLE, BusyError, Data, RowQuery, Source
 from shoal_web.watch.tables import COLUMNS, Mark, Row, Tables
 
 COMPLETIONS, GROUPS = ARCHIVED
@@ -100,10 +99,11 @@ class ArchiveSource(Source):
         if not rows or "archive" not in offered(PROOFS):
             why = "what verifies archives is not installed" if rows else "its signed envelope is missing"
             return found | {"proof": {"wrong": why}}
-        try:
-            return found | {"proof": call_offered(PROOFS, "archive", rows[0]["envelope"])}
-        except UserError as error:
-            return found | {"proof": {"wrong": str(error)}}
+        made: Data = call_offered(PROOFS, "archive", rows[0]["envelope"])
+        claimed = [each["reward"] for each in found["completions"]]
+        if not made["wrong"] and (made["question"][:WHOLE], made["rewards"]) != (found["question"], claimed):
+            made["wrong"] = "the archive says another question, or other rewards, than were made again"
+        return found | {"proof": made}
 
     def close(self) -> None:
         self._tables.close()

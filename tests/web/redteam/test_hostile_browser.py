@@ -5,12 +5,13 @@ They are text there: nothing runs, no element comes of them, and nobody else is 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_human_pictures import JOURNAL, NOW, QUESTION, SAID, STATE, WRONG, answered, serve
-from test_watch_browser import CHROMIUM, PATIENCE, browser, expect, fits, go, opened, served, until
+from test_watch_browser import CHROMIUM, PATIENCE, browser, expect, fits, go, opened, served, serving, until
 from watched import HOSTILE, hostile_run
 
 __all__ = ["browser"]
@@ -100,3 +101,26 @@ def harmless(page: Any, where: str) -> None:
     assert page.locator(", ".join(made)).count() == 0
     assert page.locator("[onerror], [onload], img[src^=javascript]").count() == 0
     assert set(SAID) <= {"state", "question", "answer", "journal"}
+
+
+def test_what_strangers_write_into_an_archive_is_text(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("shoal_extras.archive.format")
+    from test_watch_archive import archive, spoil
+
+    from shoal_web.watch.archive import ArchiveSource
+    from shoal_web.watch.sources import Sources
+
+    folder = archive(tmp_path / "reef")
+    spoil(folder)
+    with (
+        closing(ArchiveSource(folder, HOSTILE[1])) as source,
+        serving(Sources([source])) as address,
+        opened(browser, f"{address}#view=archive") as page,
+    ):
+        expect(page.locator("#archive table").first).to_contain_text("<script>window.hacked=1</script>")
+        page.wait_for_selector("#archive .chart[data-drawn]")
+        harmless(page, "#archive, header")
+        page.click("nav a[data-view=rollouts]")
+        page.locator(".rollouts .link").first.click()
+        expect(page.locator("dialog .proof")).to_be_visible()
+        harmless(page, "#rollouts, dialog")

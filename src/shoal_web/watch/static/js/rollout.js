@@ -53,14 +53,10 @@ export class Rollout {
 
   /** What was checked just now, of a rollout in an archive. */
   proof({ proof: { key, wrong, question, rewards }, node }) {
-    const lines = [
-      key && ["signed by ", name(node), ", key ", h("code", {}, cut(key, 64))],
-      question && "question made again: it is the same", rewards && `reward computed again: it is the same (${rewards.map((each) => fixed(each)).join(", ")})`,
-      key && !wrong && !question && "its task is not installed here: neither question nor reward was checked",
-    ].filter(Boolean);
-    return [h("h2", { class: "block" }, "Proof"), h("ul", { class: "proof" },
-      lines.map((line) => h("li", {}, h("span", { class: "mark good", "aria-hidden": "true" }, "✓"), " ", line)),
-      wrong && h("li", {}, h("span", { class: "mark bad", "aria-hidden": "true" }, "✗"), " does not hold: ", cut(wrong, 200)))];
+    const good = [key && ["signed by ", name(node), ", key ", h("code", {}, cut(key, 64))],
+      !wrong && question && "question made again: it is this one", !wrong && rewards && `reward computed again: ${rewards.map((each) => fixed(each)).join(", ")}`];
+    const line = (sign, kind, text) => h("li", {}, h("span", { class: "mark " + kind, "aria-hidden": "true" }, sign), " ", text);
+    return [h("h2", { class: "block" }, "Proof"), h("ul", { class: "proof" }, good.filter(Boolean).map((text) => line("✓", "good", text)), wrong && line("✗", "bad", ["not proven: ", cut(wrong, 200)]))];
   }
 
   /** A text as it is, and how much of it is left out. */
