@@ -7,6 +7,7 @@ It can be read in black and white: arms differ by dashes and marks, not by colou
 
 import io
 import warnings
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,6 +67,8 @@ def _picture(bands: dict[tuple[str, str], pd.DataFrame], arms: list[str], end: f
     left.set_xlabel("round (a node makes an update in each)", color=MUTED)
     right.set_xlabel("teraFLOPs of a node, answering and learning", color=MUTED)
     for (unit, arm), rows in bands.items():
+        if rows.empty:
+            continue
         axes, place = left if unit == "updates" else right, arms.index(arm)
         x = rows["x"] / (TERA if unit == "flops" else 1)
         look = {"color": COLOURS[place], "linestyle": DASHES[place % len(DASHES)], "marker": MARKS[place]}
@@ -116,6 +119,6 @@ def _by_flops(runs: list[RunResult]) -> pd.DataFrame:
 def _band(values: pd.DataFrame) -> pd.DataFrame:
     """Of a row for each x and a column for each run: x, the interquartile mean over runs, and the ends of its 95 %
     interval, which for one run are the value."""
-    found = [iqm_interval(row, resamples=RESAMPLES) for row in values.to_numpy()]
+    found = [astuple(iqm_interval(row, resamples=RESAMPLES)) for row in values.to_numpy()]
     ends = pd.DataFrame(found, index=values.index, columns=["pass@1", "low", "high"], dtype=float)
     return ends.rename_axis("x").reset_index()

@@ -27,7 +27,6 @@ from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
 from shoal.parallel.worker_process import PAUSE, Status
 from shoal.parallel.workers import Workers
-from shoal.policy.fetch import resolve
 from shoal.protocols import OnProgress, progress_to
 
 NAMES: Final = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
@@ -98,7 +97,6 @@ class NodeActor:
         if model:  # where adapters that were saved here find it again
             source = str(cache_folder("models") / f"from-ray-{blake2b(model, digest_size=8).hexdigest()}")
             unpack(model, Path(source))
-        resolve(source)  # fetches a model with a short name
         room = Path(self.room.name)
         unpack(checkpoint, room / name)
         threads = max(1, config.threads)
