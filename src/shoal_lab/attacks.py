@@ -180,14 +180,16 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
     `attack/length`: characters. `attack/gradient`: the share of the gradient that came from nodes outside `honest`,
     over nodes that made an update. What was not measured is absent.
     """
-    said = read_table(folder, ROLLOUTS, ["round", "completion"], node=honest)
+    said = read_table(folder, ROLLOUTS, ["round", "node", "completion"])
+    said = said[said["node"].isin(honest)]
     texts = said["completion"]
     found = {
         "attack/planted": texts.str.contains(MARKER, regex=False),
         "attack/reasoning": texts.str.contains(FALSEHOOD, regex=False),
         "attack/length": texts.str.len(),
     }
-    learned = read_table(folder, LEARNED, ["round", "node", "maker", "gradient_share"], node=honest)
+    learned = read_table(folder, LEARNED, ["round", "node", "maker", "gradient_share"])
+    learned = learned[learned["node"].isin(honest)]
     shares = learned.assign(from_peer=learned["gradient_share"].where(~learned["maker"].isin(honest), 0.0))
     sums = shares.groupby(["round", "node"])[["gradient_share", "from_peer"]].sum()
     gradient = sums[sums["gradient_share"] > 0].groupby("round")["from_peer"].mean().rename("attack/gradient")

@@ -1,6 +1,6 @@
 """The tables of a run: folders of parquet files, which `pandas.read_parquet(folder)` reads as one.
 
-    read_table(folder, ROLLOUTS, ["round", "reward"], node=["ada"])     # a run of one's own, as a data frame
+    read_table(folder, ROLLOUTS, ["round", "reward"])                   # a run of one's own, as a data frame
     records(folder, LEARNED, ["node", "maker"])                         # a stranger's, within bounds of memory
 
 Nothing here uses what starts pyarrow's threads (`read_table`, `iter_batches`, `group_by`): they may abort or hang at
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shoal.errors import UserError
@@ -142,17 +141,11 @@ def _renamed(table: pa.Table) -> pa.Table:
     return table.rename_columns([new.get(name, name) for name in table.column_names])
 
 
-def read_table(run: Path, table: str, columns: Sequence[str] = (), **among: Sequence[str]) -> pandas.DataFrame:
-    """A table of a run of one's own, whole, or these columns of it; empty where there is none. `among`: only the rows
-    in which a column has one of these values."""
+def read_table(run: Path, table: str, columns: Sequence[str] = ()) -> pandas.DataFrame:
+    """A table of a run of one's own, whole, or these columns of it; empty where there is none."""
     schema = TABLES[table]
     columns = columns or schema.names
-    parts = [schema.empty_table()]
-    for path in sorted((run / table).glob("[!.]*.parquet")):
-        part = _read(path, [*columns, *among])
-        for name, values in among.items():
-            part = part.filter(pc.is_in(part[name], pa.array(values, pa.string())))
-        parts.append(part)
+    parts = [schema.empty_table(), *(_read(path, columns) for path in sorted((run / table).glob("[!.]*.parquet")))]
     return pa.concat_tables(parts, promote_options="permissive").select(columns).to_pandas(use_threads=False)
 
 

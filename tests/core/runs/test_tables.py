@@ -130,8 +130,6 @@ def test_a_table_of_ones_own_is_what_pandas_reads(tmp_path: Path, monkeypatch: p
     (tmp_path / LEARNED / ".from-round-000009.parquet.tmp").write_bytes(b"half")
     whole = read_table(tmp_path, LEARNED)
     assert whole.equals(pandas.read_parquet(tmp_path / LEARNED))
-    some = read_table(tmp_path, LEARNED, ["round"], node=["ada", "nobody"], maker=["bob"])
-    assert some.to_dict("list") == {"round": [0, 2]}
 
 
 def test_tables_of_earlier_runs_are_read_under_the_names_of_today(
