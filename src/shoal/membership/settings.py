@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from shoal.admission.limits import AdmissionLimits
-from shoal.config.judge_address import parse_judge_address
 from shoal.config.policy import EMBEDDED
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -15,16 +14,14 @@ from shoal.transports.create import check_transport
 
 
 def check_network(config: Config) -> None:
-    """Raises `UserError` for endpoints, certificates, names, secrets and judges that cannot be used, and for rounds
-    with more questions than others take. Nothing is loaded for that."""
+    """Raises `UserError` for endpoints, certificates, names and secrets that cannot be used, and for rounds with
+    more questions than others take. Nothing is loaded for that."""
     asked = config.round.local if config.round.questions_per_round == "auto" else config.round.questions_per_round
     if asked > AdmissionLimits.max_slots:
         raise UserError(f"others accept {AdmissionLimits.max_slots} questions of a round: lower --questions-per-round")
     check_transport(config.network)
     check_name(config.network.name)
     secret_of(config)
-    for address in config.evaluation.judges:
-        parse_judge_address(address)
 
 
 def secret_of(config: Config) -> Secret:

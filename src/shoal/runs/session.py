@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from shoal.config.load import read_config
 from shoal.config.policy import is_endpoint
+from shoal.config.rewards import ModelSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
@@ -165,8 +166,10 @@ def _join(
     from shoal.runs.swarm_status import StatusReporter
     from shoal.sandbox.verifier import Verifier
 
+    if judges := make_judges(config.resolved(), identity):  # whose addresses may be none
+        stack.enter_context(closing(judges))
     watcher.status(f"joining {config.network.name}")
-    if config.models_that_reward and not config.network.secret_file:
+    if any(isinstance(spec, ModelSection) for spec in config.rewards) and not config.network.secret_file:
         watcher.warn(
             "models reward strangers' answers here, which may tell them what to say, and what they say enters the "
             "reward that this node shows others: let the verifier decide with gate = true (docs/guides/rewards.md)"
@@ -185,8 +188,6 @@ def _join(
         waits=True,
     )
     place = stack.enter_context(closing(made))
-    if judges := make_judges(config.resolved(), identity):
-        stack.enter_context(closing(judges))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.round.peers)))
     swarm = RankZeroSwarm(place, ranks) if ranks.size > 1 else place
     member = SwarmNode(identity.name, swarm, place, reporter, judges)

@@ -17,13 +17,13 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from shoal.config.judge_address import parse_judge_address
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
 from shoal.tasks.suites import specs_of
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import printable
+from shoal_host.judge.address import parse_judge_address
 
 DOMAIN: Final = b"shoal entry v3\0"
 DAY: Final = 86_400

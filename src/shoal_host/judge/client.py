@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from shoal.config.judge_address import parse_judge_address
 from shoal.identity.keys import Identity, name_of
 from shoal.rollout import Question, QuestionId
 from shoal.untrusted import UNDECODABLE, encodable, printable
+from shoal_host.judge.address import parse_judge_address
 from shoal_host.judge.messages import (
     MAX_ANSWER,
     MAX_BYTES,

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from fakes import Parrot
 
-from shoal.config.judge_address import parse_judge_address
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.rollout import Message, QuestionId
 from shoal.tasks import SUITES, Tasks
+from shoal_host.judge.address import parse_judge_address
 from shoal_host.judge.client import JudgeClient, JudgeUnavailable, is_chat
 from shoal_host.judge.judges import Judges
 from shoal_host.judge.messages import (
