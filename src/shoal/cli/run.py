@@ -17,7 +17,6 @@ and learns from its own rollouts and those of its peers.
   shoal run questions.xlsx                    questions and right answers of your own: a quarter of an hour
   shoal run --data openai/gsm8k               a data set on the Hub
   shoal run --data prompts.jsonl --reward my.py:score    one without right answers
-  shoal run --model A --model B               nodes with different models
   shoal run --model guppy --model http://localhost:8080/v1    the second answers and never learns
   shoal run --resume runs/one                 goes on where a run ended or was killed
 

