@@ -191,8 +191,7 @@ def hostile_run(path: Path) -> Path:
         path, metrics, {1: rows}, {2: learned}, transcripts={0: asked, 2: [{**row, "reward": 1.0} for row in asked]}
     )
     peers = [
-        {"name": text[:500], "id": text[:500], "admitted": 1, "refused": {text[:500]: 2}}
-        | {"weight": 1.0, "muted": 1.0, "last": 1e9}
+        {"name": text[:500], "id": text[:500], "admitted": 1, "refused": {text[:500]: 2}} | {"muted": 1.0, "last": 1e9}
         for text in HOSTILE
     ]
     status = STATUS | {"name": HOSTILE[0], "id": HOSTILE[1], "swarm": HOSTILE[2], "note": HOSTILE[3], "tag": "x"}

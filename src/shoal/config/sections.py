@@ -144,7 +144,8 @@ class PeersConfig(Section):
 
     shorten: Literal["auto", "on", "off"] = "auto"
     """Take words out of peers' right answers that this node hardly says and that the answers do not need, so that they
-    cannot teach anything else (docs/concepts/attacks.md). auto: on for `shoal join`, off in a private swarm."""
+    cannot teach anything else, and learn for a time nothing from makers whose right answers alone have such words
+    (docs/concepts/attacks.md). auto: on for `shoal join`, off in a private swarm."""
 
 
 class EvaluationConfig(Section):

@@ -37,8 +37,8 @@ from shoal.runs.watcher import Watcher
 
 Rows = Sequence[Mapping[str, Any]]
 STRANGERS: Final = (
-    "strangers      a peer's right answer keeps the words that it needs or that this node says too; takes 1 to 4 % of "
-    "a round (among friends: --shorten off)"
+    "strangers      a peer's right answer keeps the words that it needs or that this node says too, and whoever plants "
+    "others is not learned from for a time; takes 1 to 6 % of a round (among friends: --shorten off)"
 )
 
 

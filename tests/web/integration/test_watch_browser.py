@@ -234,12 +234,27 @@ def test_a_silent_swarm_says_so(browser: Browser) -> None:
 def test_people_have_a_shape_of_their_own(browser: Browser, tmp_path: Path) -> None:
     learned = {2: [lesson("ada", maker, 1) for maker in ("bob", "eve")]}
     run = write_run(tmp_path / "run", [metric(1, "ada")], {}, learned)
-    peer = {"id": "ab", "admitted": 1, "refused": {}, "weight": 1.0, "muted": 0.0, "last": 1e9}
+    peer = {"id": "ab", "admitted": 1, "refused": {}, "muted": 0.0, "last": 1e9}
     peers = [peer | {"name": "bob", "kind": "human"}, peer | {"name": "eve"}]
     (run / "swarm.json").write_text(json.dumps(STATUS | {"admission": {"admitted": 2, "refused": {}, "peers": peers}}))
     with served(run) as address, opened(browser, address) as page:
         go(page, "swarm")
         expect(page.locator("#swarm")).to_contain_text("● a node that learns · ▲ a person")
+
+
+def test_a_limited_maker_is_named_with_the_rounds_and_the_reason(browser: Browser, tmp_path: Path) -> None:
+    learned = {2: [lesson("ada", "bob", 1)]}
+    run = write_run(tmp_path / "run", [metric(1, "ada")], {}, learned)
+    peer = {"id": "ab", "admitted": 12, "refused": {}, "muted": 0.0, "last": 1e9}
+    peers = [peer | {"name": "bob"}, peer | {"name": "sly-eel-3c4d"}]
+    status = STATUS | {"limited": {"sly-eel-3c4d": [16, 0.27]}, "shortened": {"bob": 0.02}}
+    (run / "swarm.json").write_text(json.dumps(status | {"admission": {"admitted": 24, "refused": {}, "peers": peers}}))
+    with served(run) as address, opened(browser, address) as page:
+        go(page, "swarm")
+        row = page.locator("#swarm tr", has_text="sly-eel-3c4d")
+        expect(row).to_contain_text("16 rounds more (27%")
+        if folder := os.environ.get("SHOAL_SCREENSHOTS"):
+            page.screenshot(path=f"{folder}/limited.png", full_page=True)
 
 
 def test_it_moves_with_a_run_and_is_not_loaded_again(browser: Browser, tmp_path: Path) -> None:

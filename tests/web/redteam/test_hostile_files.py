@@ -166,7 +166,7 @@ STATUS = {
     "admission": {
         "admitted": 3,
         "refused": {ESCAPES: 4},
-        "peers": [{"name": ESCAPES, "admitted": 1, "weight": 1.0, "last": 1.0, "muted": 1.0, "refused": {ESCAPES: 1}}],
+        "peers": [{"name": ESCAPES, "admitted": 1, "last": 1.0, "muted": 1.0, "refused": {ESCAPES: 1}}],
     },
 }
 """What `shoal status` shows, each text with orders to a terminal."""

@@ -127,7 +127,7 @@ def test_any_status_is_shown_or_trouble(tmp_path_factory: pytest.TempPathFactory
 
 def test_peers_and_reasons_of_a_status_are_bounded() -> None:
     refused = {f"reason {n}": n for n in range(1000)}
-    peer = {"name": "ada", "id": "ab", "admitted": 1, "weight": 1.0, "last": 1.0, "muted": 0.0, "refused": refused}
+    peer = {"name": "ada", "id": "ab", "admitted": 1, "last": 1.0, "muted": 0.0, "refused": refused}
     admission = {"admitted": 1, "refused": refused, "peers": [peer] * 1000}
     state = swarm_state(json.dumps(STATUS | {"admission": admission, "dropped": refused}).encode(), 1e9 + 5)
     assert len(state["admission"]["peers"]) == 200
