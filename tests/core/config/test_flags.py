@@ -33,7 +33,7 @@ CHOSEN: dict[str, tuple[str, Any]] = {
     "report_to": ("wandb", ["wandb"]),
 }
 """Values that are not the default, as text and as they are, where `another` finds none."""
-RUN_SETTINGS = [n for names in COMMON.values() for n in names if not n.startswith("network.")]
+RUN_SETTINGS = [n for names in COMMON.values() for n in names.split() if not n.startswith("network.")]
 
 
 def settings(*argv: str) -> dict[str, Any]:
