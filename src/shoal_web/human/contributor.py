@@ -6,8 +6,7 @@
         entry.rewards                             # by this machine's own verifier; receivers score it themselves
         one.journal.answered()[0].learners        # who says that it learned from the answer
 
-To others it is a node like any other: its rollouts are signed, drawn and admitted like theirs. Others' rollouts come in
-through the same admission; how often they are right says which tasks are hard.
+To others it is a node like any other. How often peers' rollouts are right says which tasks are hard.
 """
 
 import logging
@@ -109,7 +108,10 @@ class Contributor:
         answers = self._checked(entry, texts)
         [rewards] = self._verifier.score([(entry.question.id, answers)])
         entry = self.journal.settle(round, answers, rewards)
-        self.member.share([self._rollout(entry)])
+        completions = tuple(map(Completion.of, answers))
+        question = entry.question
+        rollout = Rollout(question.id, question.hash, completions, self.identity.name, round, 0)
+        self.member.share([rollout])
         return entry
 
     def right_answer(self, entry: Entry) -> str | None:
@@ -170,11 +172,6 @@ class Contributor:
             if encodable(text) != text:
                 raise ValueError("an answer is not valid Unicode")
         return answers
-
-    def _rollout(self, entry: Entry) -> Rollout:
-        question = entry.question
-        completions = tuple(map(Completion.of, entry.answers))
-        return Rollout(question.id, question.hash, completions, self.identity.name, entry.round, 0)
 
     def _collect(self) -> None:
         """Takes in peers' rollouts."""

@@ -1,13 +1,4 @@
-"""The page on which a person answers, and the same for programs as JSON (docs/guides/human.md).
-
-GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
-POST /api/question               {"want": "needed", "n": 1}  ->  questions that wait for an answer
-POST /api/answer                 {"round": 17, "answers": ["6"]}  ->  rewards
-POST /api/skip                   {"round": 17}
-GET  /api/journal?limit=&before= answers, their rewards, and who learned from them
-
-A GET changes nothing.
-"""
+"""The page for people, and the same for programs as JSON (docs/guides/human.md). A GET changes nothing."""
 
 import sqlite3
 from collections.abc import Callable

@@ -35,12 +35,6 @@ def application(folder: Path, api: Sequence[BaseRoute], handlers: Mapping[Any, A
     async def failed(request: Request, error: Exception) -> Response:
         return json_response({"error": "shoal has an error of its own: see where it runs"}, 500)
 
-    return Starlette(routes=[*page_routes(folder), *api], exception_handlers={**(handlers or {}), Exception: failed})
-
-
-def page_routes(folder: Path) -> list[BaseRoute]:
-    """`/`, `/enter` and `/static/` of the page in `folder`."""
-
     entrance = (STATIC / "enter.html").read_bytes()  # read once: strangers ask for it
     again = entrance.replace(b" hidden>", b">")
 
@@ -52,7 +46,8 @@ def page_routes(folder: Path) -> list[BaseRoute]:
         return HTMLResponse(shown, headers={"Cache-Control": "no-cache"})
 
     files = Static(directory=folder, packages=[("shoal_web.serving", "static")])
-    return [Route("/", page), Route("/enter", enter), Mount("/static", files)]
+    routes = [Route("/", page), Route("/enter", enter), Mount("/static", files), *api]
+    return Starlette(routes=routes, exception_handlers={**(handlers or {}), Exception: failed})
 
 
 def json_response(data: Any, status: int = 200) -> Response:

@@ -62,12 +62,9 @@ class ArchiveSource(Source):
         self._tables = ArchiveTables(folder)
         self._explorer = Explorer(self._tables)
         self.rollouts = self._explorer.page
-        self._mark: Any = None
 
     def look(self) -> None:
-        mark = self._tables.mark(COMPLETIONS)
-        self.version += mark != self._mark
-        self._mark = mark
+        self.version = hash(self._tables.mark(COMPLETIONS)) % 2**31
 
     def changed(self) -> float:
         return max((mark[2] / 1e9 for mark in self._tables.mark(COMPLETIONS)), default=0.0)

@@ -26,6 +26,7 @@ what a judge has measured, and what the nodes of a live swarm report of themselv
   shoal watch --judge judge          a judge's data folder, also while it serves
   shoal watch --swarm lagoon relay.example.org:7447    a live swarm
   shoal watch --swarm SHOAL:INVITATION                 the same, by the line that `shoal host` prints
+  shoal watch --swarm lagoon /mnt/shared               a swarm in a folder or at a URL
   shoal watch --serve runs           keep serving all of runs/, also runs to come; open no browser
   shoal watch --serve --listen 0.0.0.0:8400 runs       for other machines, with a token
 

@@ -1,8 +1,4 @@
-"""Rollouts of a run: a page at a time, the newest first; one whole.
-
-A query first finds the rollouts of a page by the few columns that the conditions are about, in the newest parts if they
-have enough, and then reads the texts of these alone.
-"""
+"""Rollouts of a run: a page at a time, the newest first, found by the columns that conditions are about; one whole."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +15,6 @@ CONDITIONS = {
     "least": "reward >= $least",
     "most": "reward <= $most",
 }
-LEARNED_FROM = 'l.maker = r.node AND l.made = r.round AND l.task = r.task AND l.seed = r.seed AND l."index" = r."index"'
 NEWEST = 4  # parts that often have a page's worth
 TOGETHER, ANSWERS, LEARNERS = 256, 16, 200
 """Completions of a rollout, different ones of them in a page, and updates that used it, that are shown."""
@@ -36,7 +31,7 @@ class Explorer:
         """Rollouts, each with those of its completions that meet the conditions, equal ones together; `next`: where to
         go on, if there is more."""
         parts = self._tables.parts(ROLLOUTS)
-        conditions, values = conditions_of(query, self._tables.all(LEARNED))
+        conditions, values = conditions_of(query)
         meets, known = " AND ".join(conditions) or "true", dict(values)
         left = sorted(parts, reverse=True)
         if query.after:
@@ -80,7 +75,8 @@ class Explorer:
 
     def whole(self, query: RowQuery) -> Data:
         """The rollout that has this completion."""
-        rows = self._part(query.part)
+        parts = self._tables.parts(ROLLOUTS)
+        rows = self._tables.some(ROLLOUTS, {part: path for part, path in parts.items() if part == query.part})
         mine = self._tables.rows(
             f"SELECT {_names(KEY)}, length(prompt) AS question_length, left(answer, {WHOLE}) AS answer, "
             f"left(prompt, {WHOLE}) AS question FROM {rows} WHERE row = $row",
@@ -101,21 +97,13 @@ class Explorer:
             each["conversation"] = turns_of(each["conversation"])
         head["pictures"] = shown_again(head["task"], head["version"], head["seed"], head["index"])
         head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
-        return head | {"completions": completions, "part": query.part, "row": query.row, "learned": self._learned(key)}
-
-    def _learned(self, key: Row) -> list[Row]:
-        same = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))
-        return self._tables.rows(
+        of = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))
+        learned = self._tables.rows(
             f"SELECT {_cut('node')}, round, mean_reward, peer FROM {self._tables.all(LEARNED)} "
-            f"WHERE maker = $node AND made = $round AND {same} ORDER BY peer, round LIMIT {LEARNERS}",
+            f"WHERE maker = $node AND made = $round AND {of} ORDER BY peer, round LIMIT {LEARNERS}",
             {name: value for name, value in key.items() if name != "version"},
         )
-
-    def _part(self, part: int) -> str:
-        parts = self._tables.parts(ROLLOUTS)
-        if part not in parts:
-            raise MissingError("there is no such completion")
-        return self._tables.some(ROLLOUTS, {part: parts[part]})
+        return head | {"completions": completions, "part": query.part, "row": query.row, "learned": learned}
 
 
 def _told(found: Row, rows: list[Row]) -> Data:
@@ -145,16 +133,11 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def conditions_of(query: RolloutQuery, learned: str) -> tuple[list[str], dict[str, Any]]:
-    """SQL and values for `query`. `learned`: SQL for what was learned from."""
+def conditions_of(query: RolloutQuery) -> tuple[list[str], dict[str, Any]]:
+    """SQL and values for `query`."""
     values: dict[str, Any] = {name: getattr(query, name) for name in CONDITIONS if getattr(query, name) is not None}
     conditions = [CONDITIONS[name] for name in values]
     if query.text:
         conditions.append("(contains(lower(completion), lower($text)) OR contains(lower(r.prompt), lower($text)))")
         values["text"] = query.text
-    if query.learner == "*":
-        conditions.append(f"EXISTS (FROM {learned} l WHERE l.peer AND {LEARNED_FROM})")
-    elif query.learner is not None:
-        conditions.append(f"EXISTS (FROM {learned} l WHERE l.node = $learner AND {LEARNED_FROM})")
-        values["learner"] = query.learner
     return conditions, values

@@ -64,10 +64,6 @@ class Spoken(StreamingResponse):
             await self._lines.aclose()
 
 
-def refused(why: str, status: int) -> Response:
-    return json_response({"error": why}, status)
-
-
 def make_app(sources: Sources, access: Access) -> ASGIApp:
     """The page of `sources`."""
     limiter = anyio.CapacityLimiter(THREADS)
@@ -79,14 +75,14 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
         given = request.query_params.multi_items()
         try:
             if len(dict(given)) != len(given):
-                return refused("a parameter is given twice", 400)
+                return json_response({"error": "a parameter is given twice"}, 400)
             return await answer(model.model_validate(dict(given)))
         except ValidationError as error:
             wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(map(str, wrong["loc"]))[:100]
-            return refused(f"{where}: {wrong['msg']}", 400)
+            return json_response({"error": f"{where}: {wrong['msg']}"}, 400)
         except (MissingError, BusyError) as error:
-            return refused(str(error), 404 if isinstance(error, MissingError) else 503)
+            return json_response({"error": str(error)}, 404 if isinstance(error, MissingError) else 503)
 
     async def listed(request: Request) -> Response:
         async def brief(query: Parameters) -> Response:
@@ -102,7 +98,7 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
     async def asked(request: Request) -> Response:
         id, what = request.path_params["id"], request.path_params["what"]
         if what not in ASKED:
-            return refused("there is no such thing", 404)
+            return json_response({"error": "there is no such thing"}, 404)
 
         def found(query: Parameters) -> Any:
             source = sources.get(id)
@@ -125,7 +121,7 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
         machine."""
         host = request.client.host if request.client else ""
         if access.token is not None or not is_loopback(host) or request.headers.get("x-shoal") != "ask":
-            return refused("only a page that this machine opens may ask, without --listen", 403)
+            return json_response({"error": "only a page that this machine opens may ask, without --listen"}, 403)
 
         async def told(query: AskQuery) -> Response:
             path = sources.get(request.path_params["id"]).path

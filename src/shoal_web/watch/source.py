@@ -56,8 +56,6 @@ class RolloutQuery(Parameters):
 
     node: str | None = Field(None, max_length=NAME)
     task: str | None = Field(None, max_length=NAME)
-    learner: str | None = Field(None, max_length=NAME)
-    """A node that learned from the rollout; "*" for any but its maker."""
     least: float | None = Field(None, ge=-1e9, le=1e9)
     most: float | None = Field(None, ge=-1e9, le=1e9)
     """Bounds of the reward."""

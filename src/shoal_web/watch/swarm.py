@@ -3,9 +3,9 @@
 What is heard is kept while a page is open, bounded whoever speaks. Nothing that a node says decides whether it or
 another one is shown: those heard for longest come first.
 
-Time is what a stranger cannot make up. A key that was heard in `PROVEN` spans of time keeps its place for as long as it
-goes on sending. Of all others the one that was silent for longest makes room. For it, too, it is remembered for how
-long it has been sending: so a node gets a place however many fresh keys come between two of its notices.
+Time is what a stranger cannot make up. A key that was heard in `PROVEN` spans of time keeps its place while it goes on
+sending; of all others the one that was silent for longest makes room, and for how long it has sent is remembered. So a
+node gets a place however many fresh keys come between two of its notices.
 """
 
 import hashlib
@@ -14,17 +14,21 @@ import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
 from shoal.admission.bounded import Bucket, Recent
 from shoal.config.display_name import harmless
 from shoal.config.load import make_config
+from shoal.config.sections import NetworkConfig
 from shoal.errors import UserError
+from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret
 from shoal.membership.notices import NoticeReader
 from shoal.membership.settings import check_network, secret_of
 from shoal.runs.standing import RECENT, recent
-from shoal.transports.base import Unreachable
+from shoal.transports.base import Channel, TransportContext, Unreachable
+from shoal.transports.create import create_transport
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.session import TransportOptions, open_session, options_of
 from shoal.transports.zenoh.subscriptions import hear_notices
@@ -32,6 +36,8 @@ from shoal.wire.notices import Notice
 from shoal_web.watch.source import Data, Parameters, Source
 
 RETRY: Final = 5.0  # seconds between attempts to reach a relay
+LOOK, WANTED, NOTICES = 2.0, 64, 4096
+"""Of a place: seconds between two looks, rollouts whose files are asked for, and notices that are kept."""
 PLACES, REMEMBERED = 1000, 16_384  # nodes that are shown, and keys that are remembered
 SPAN = 10.0  # seconds; however often a key sends within a span, it was heard once
 PROVEN = 3  # spans after which a key keeps its place
@@ -42,9 +48,8 @@ LETTERS: Final = 100  # characters of a maker's name that are kept; a name that 
 EDGES: Final = 400  # arrows, at most
 DRAWN: Final = 50  # nodes with arrows of their own: those heard for longest
 ABOUT: Final = (
-    "This is the nodes' own word: each reports its own figures and whom it learned from. Nothing proves it, and one "
-    "person can run many nodes; a judge measures. The nodes heard for longest come first. "
-    "Curves and rollouts are in each node's own folder."
+    "This is the nodes' own word. Nothing proves it, and one person can run many nodes; a judge measures. The nodes "
+    "heard for longest come first. Curves and rollouts are in each node's own folder."
 )
 
 
@@ -170,16 +175,12 @@ class SwarmSource(Source):
         self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
         self._heard = Heard()
         self._lock = threading.Lock()
-        self._trouble, self._told = "reaching the swarm", ""
+        self._trouble = "reaching the swarm"
         self._options, self._keys = options, Keys(swarm, secret)
         self._reader = NoticeReader(swarm, secret, self._take)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="shoal-listener", daemon=True)
         self._thread.start()
-
-    def look(self) -> None:
-        self.version += self._trouble != self._told
-        self._told = self._trouble
 
     def changed(self) -> float:
         return self._heard.last
@@ -229,8 +230,45 @@ class SwarmSource(Source):
             self.version += self._heard.add(notice, time.time())
 
 
+class PlaceSwarm(SwarmSource):
+    """The same of a swarm in a place, which its transport reads, the newest files first: what nodes said lately."""
+
+    def __init__(self, network: NetworkConfig, secret: Secret) -> None:
+        self._network, self._secret = network, secret
+        self._notices: deque[Notice] = deque(maxlen=NOTICES)
+        super().__init__(network.name, TransportOptions(), secret)
+        self.id = hashlib.sha256(f"{self.id} {network.connect}".encode()).hexdigest()[:12]
+
+    def _listen(self) -> None:
+        me = Identity.generate()  # who publishes nothing
+        context = TransportContext(self._network.name, me, self._arrived, self._secret, hears_notices=True)
+        try:
+            with closing(create_transport(self._network, context)) as transport:
+                while not self._closed.wait(LOOK):
+                    transport.need(0, WANTED)
+                    at = transport.presence()
+                    self._trouble = at.warning or ("" if at.links else at.trouble)
+                    heard = Heard()
+                    for notice in sorted(self._notices.copy(), key=lambda one: one.time):
+                        heard.add(notice, notice.time)
+                    with self._lock:
+                        self.version += heard.notices != self._heard.notices
+                        self._heard = heard
+        except UserError as error:
+            self._trouble = str(error)
+
+    def _take(self, notice: Notice) -> None:
+        self._notices.append(notice)
+
+    def _arrived(self, channel: Channel, address: str, data: bytes) -> None:
+        if channel == "notices":
+            self._reader.put(address, data)
+
+
 def open_swarm(network: Mapping[str, Any]) -> SwarmSource:
     """The swarm that these settings of `[network]` name. Raises `UserError`."""
     config = make_config({"round": {"nodes": 1}, "network": dict(network)}, "the command line")
     check_network(config)
+    if config.network.carrier == "place":
+        return PlaceSwarm(config.network, secret_of(config))
     return SwarmSource(config.network.name, options_of(config.network), secret_of(config))

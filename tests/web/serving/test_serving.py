@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from shoal_web.serving.guard import Access, Guard
-from shoal_web.serving.pages import STATIC, page_routes, read_body
+from shoal_web.serving.pages import STATIC, application, read_body
 from shoal_web.serving.server import Server, listening, server_config
 
 
@@ -116,7 +116,7 @@ def test_connections_are_bounded(served: Served) -> None:
 
 def client_of(token: str) -> TestClient:
     """Of a page that asks for `token`."""
-    app = Guard(Starlette(routes=page_routes(STATIC)), Access(token=token))
+    app = Guard(application(STATIC, []), Access(token=token))
     return TestClient(app, "http://localhost", follow_redirects=False)
 
 

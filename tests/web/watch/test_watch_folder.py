@@ -157,7 +157,7 @@ def test_an_empty_run_and_a_folder_without_one(tmp_path: Path) -> None:
     source = FolderSource(write_run(tmp_path / "run"), "run")
     assert source.summary()["nodes"] == []
     assert source.rollouts(RolloutQuery()) == {"rollouts": [], "next": None}
-    assert source.rollouts(RolloutQuery(learner="*", text="x"))["rollouts"] == []
+    assert source.rollouts(RolloutQuery(text="x"))["rollouts"] == []
     assert source.graph(Parameters())["edges"] == []
     with pytest.raises(UserError, match="not a folder"):
         checked_folders([tmp_path / "none"])
@@ -205,10 +205,6 @@ def test_pages_are_whole_and_the_newest_come_first(tmp_path: Path) -> None:
         ({"text": "WHAT is"}, 24),
         ({"text": "' OR true --"}, 0),
         ({"text": "%"}, 0),
-        ({"learner": "*"}, 10),
-        ({"learner": "bob"}, 10),
-        ({"learner": "ada"}, 0),
-        ({"learner": "bob", "text": "or not"}, 5),
     ],
 )
 def test_conditions(tmp_path: Path, asked: dict[str, Any], count: int) -> None:

@@ -7,7 +7,7 @@ import { Rollout } from "./rollout.js";
 import { thumbnail, Thumbnails } from "./thumbnails.js";
 
 const WAIT = 250; // ms after the last key
-const FIELDS = ["text", "task", "node", "learner", "reward"];
+const FIELDS = ["text", "task", "node", "reward"];
 
 export class Explorer {
   constructor(section, dialog, keep) {
@@ -32,7 +32,7 @@ export class Explorer {
 
   async update({ id, summary, kept }) {
     const asked = Object.fromEntries(FIELDS.filter((field) => kept[field]).map((field) => [field, kept[field]]));
-    const key = JSON.stringify([id, summary.makers, summary.tasks, summary.nodes.length]);
+    const key = JSON.stringify([id, summary.makers, summary.tasks]);
     const moved = id !== this.id || FIELDS.some((field) => (asked[field] ?? "") !== (this.applied[field] ?? "")); // by the address
     if (key !== this.key || moved) {
       this.filters(summary, moved ? asked : this.conditions());
@@ -54,13 +54,11 @@ export class Explorer {
       made.querySelector("select").name = name;
       return made;
     };
-    const nodes = summary.nodes.map((node) => node.name).sort();
     const text = field("Search in questions and completions ( / )", "text", { type: "search", maxlength: "200", spellcheck: "false", autocomplete: "off" });
     text.className = "search";
     const choices = h("div", { class: "filters" },
       choice("Task", "task", [["", "all"], ...summary.tasks.map((task) => [task, task])]),
       choice("Made by", "node", [["", "any node"], ...summary.makers.map((each) => [each, each])]),
-      nodes.length > 0 && choice("Trained on by", "learner", [["", "any"], ["*", "another node"], ...nodes.map((each) => [each, each])]),
       choice("Reward", "reward", [["", "any"], ["0", "0: wrong"], ["part", "between"], ["1", "1: right"]]));
     const open = this.form.querySelector("details")?.open ?? innerWidth > 760;
     fill(this.form, h("div", { class: "filters" }, text), h("details", { open }, h("summary", {}, "Filters"), choices));
