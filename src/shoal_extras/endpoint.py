@@ -12,6 +12,7 @@ A server that fails stops nobody: `generate` then gives fewer completions, or no
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -61,9 +62,8 @@ class EndpointPolicy:
         the same `seed` gives the same ones."""
         refuse_conversations(questions, "an endpoint")
         self._answered = 0
-        return finish(
-            cancellable(self._generate(questions, num_generations, seed), self.on_progress, lambda: self._answered)
-        )
+        work = self._generate(questions, num_generations, seed)
+        return finish(cancellable(work, self.on_progress, lambda: self._answered))
 
     def save(self, folder: Path) -> None:
         """There is nothing to keep."""
@@ -124,42 +124,33 @@ class EndpointPolicy:
         try:
             return (await client.complete(body, limit, attempts))[:n]
         except ChatError as fault:
-            if fault.status not in (400, 422):
+            renamed = name == "max_tokens" and "max_completion_tokens" in fault.reason
+            if fault.status not in (400, 422) or (n == 1 and not renamed):
                 raise
-            if name == "max_tokens" and "max_completion_tokens" in fault.reason:
-                self._longest = "max_completion_tokens"
-            elif n > 1:
-                n = 1
-            else:
-                raise
-            return await self._ask(client, prompt, n, seed, longest, attempts)
+            self._longest = "max_completion_tokens" if renamed else name
+            return await self._ask(client, prompt, n if renamed else 1, seed, longest, attempts)
 
     async def _reach(self) -> None:
         """Finds out the model's name where none is given, and whether it answers."""
         async with self._client(self._timeout, 1) as client:
             try:
-                if not self._model:
-                    self._model = _the_one(await client.models(), self._base)
+                self._model = self._model or _the_one(await client.models(), self._base)
                 await self._ask(client, TRIAL, 1, 0, TRIAL_TOKENS, attempts=2)
                 return
-            except ChatError as fault:
-                fault_now = fault
-        known = await self._known() if fault_now.status in (400, 404, 422) else ""
-        key = "set OPENAI_API_KEY" if self._sends_key else f"set OPENAI_API_KEY, and OPENAI_BASE_URL={self._base}"
-        advice = f"; {key}" if fault_now.status in (401, 403) else known
+            except ChatError as error:
+                fault = error
+        advice = ""
+        if fault.status in (401, 403):
+            advice = "; set OPENAI_API_KEY" + ("" if self._sends_key else f", and OPENAI_BASE_URL={self._base}")
+        elif fault.status in (400, 404, 422):
+            async with self._client(TRIAL_TIMEOUT, 1) as client:
+                with suppress(ChatError):
+                    advice = f"; its models are {_some(await client.models())}"
         model = f" with model '{self._model}'" if self._model else ""
-        raise UserError(f"the endpoint {self._base} does not answer{model}: {fault_now.reason}{advice}")
+        raise UserError(f"the endpoint {self._base} does not answer{model}: {fault.reason}{advice}")
 
     def _client(self, timeout: float, requests: int) -> ChatClient:
         return ChatClient(self._base, timeout, requests, self._sends_key)
-
-    async def _known(self) -> str:
-        """The server's models, as advice."""
-        async with self._client(TRIAL_TIMEOUT, 1) as client:
-            try:
-                return f"; its models are {_some(await client.models())}"
-            except ChatError:
-                return ""
 
     async def _is_back(self) -> bool:
         async with self._client(min(TRIAL_TIMEOUT, self._timeout), 1) as client:
@@ -199,11 +190,10 @@ def _checked(url: str) -> str:
 
 def _the_one(models: Sequence[str], base: str) -> str:
     models = [name for name in models if name.isprintable()]
-    if len(models) == 1:
-        return models[0]
-    if not models:
-        raise UserError(f"the endpoint {base} names no models: give {base}#MODEL")
-    raise UserError(f"the endpoint {base} has several models: give {base}#MODEL, one of {_some(models)}")
+    if len(models) != 1:
+        named = f"has several models: give {base}#MODEL, one of {_some(models)}"
+        raise UserError(f"the endpoint {base} {named if models else f'names no models: give {base}#MODEL'}")
+    return models[0]
 
 
 def _some(models: Sequence[str]) -> str:

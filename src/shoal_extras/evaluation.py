@@ -48,18 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--k", action="append", type=int, metavar="K", help="pass@K (default: all samples)")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="show N answers, and whether they are right")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    settings = [
-        "seed",
-        "threads",
-        "tasks.suite",
-        "tasks.examples",
-        "tasks.answer",
-        "evaluation.questions",
-        "evaluation.samples",
-    ]
-    decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine"]
     names = {"evaluation.questions": "questions", "evaluation.samples": "samples"}
-    add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)], names=names)
+    decoding = ("max_completion_length", "temperature", "top_p", "device", "dtype", "engine")
+    tasks = ("seed", "threads", "tasks.suite", "tasks.examples", "tasks.answer")
+    add_settings(parser, [*tasks, *names, *(f"policy.{name}" for name in decoding)], names=names)
 
 
 def command(args: argparse.Namespace) -> int:
@@ -67,8 +59,8 @@ def command(args: argparse.Namespace) -> int:
         raise UserError("--show is 0 or more")
     if args.show and args.json:
         raise UserError("--show prints answers for people: leave out --json")
-    check_exists(args.model)
-    model = args.model
+    model: str = args.model
+    check_exists(model)
     flags = merged(given_settings(args), {"policy": {"model": [model]}})
     given = config_of(args.config, flags, args.allow_code, FROM_FILE)
     from shoal.runs.data import check_data
@@ -113,12 +105,11 @@ def command(args: argparse.Namespace) -> int:
         if not any(result.correct.values()):
             raise UserError(lost)
         console.print(lost, soft_wrap=True, highlight=False, markup=False)
-    total, *rows = (_figures(result, baselines, ks, task) for task in (None, *result.correct))
-    by_task = dict(zip(result.correct, rows, strict=True))
+    figures = {task: _figures(result, baselines, ks, task) for task in (*result.correct, None)}
     if args.json:
-        print(json.dumps(json_safe(_evaluation_object(result, total, by_task, model, config))))
+        print(json.dumps(json_safe(_evaluation_object(result, figures, model, config))))
     else:
-        console.print(_evaluation_table(result, total, by_task, model))
+        console.print(_evaluation_table(result, figures, model))
         print_answers(console, result, tasks, args.show)
     return 0
 
@@ -146,11 +137,12 @@ def _figures(result: Evaluation, baselines: Mapping[str, Shares], ks: Sequence[i
 
 
 def _evaluation_object(
-    result: Evaluation, total: Figures, by_task: Mapping[str, Figures], model: str, config: Config
+    result: Evaluation, figures: Mapping[str | None, Figures], model: str, config: Config
 ) -> dict[str, Any]:
-    def plain(figures: Figures) -> dict[str, Any]:
-        return {name: vars(one) if isinstance(one, Estimate) else one for name, one in figures.items()}
-
+    plain = {
+        task: {name: vars(one) if isinstance(one, Estimate) else one for name, one in some.items()}
+        for task, some in figures.items()
+    }
     return {
         "model": model,
         "suite": None if config.tasks.sources else config.tasks.suite,
@@ -158,12 +150,12 @@ def _evaluation_object(
         "samples": result.samples,
         "interval": "Wilson 95 %, over questions",
         "unanswered": result.unanswered,
-        "all": plain(total),
-        "tasks": {task: plain(figures) for task, figures in by_task.items()},
+        "all": plain.pop(None),
+        "tasks": plain,
     }
 
 
-def _evaluation_table(result: Evaluation, total: Figures, by_task: Mapping[str, Figures], model: str) -> Table:
+def _evaluation_table(result: Evaluation, figures: Mapping[str | None, Figures], model: str) -> Table:
     def cell(figure: int | Estimate | float | None) -> str:
         if isinstance(figure, Estimate):
             return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
@@ -177,10 +169,10 @@ def _evaluation_table(result: Evaluation, total: Figures, by_task: Mapping[str, 
         box=None,
     )
     table.add_column("task", overflow="fold")
-    for name in total:
+    for name in figures[None]:
         table.add_column(name, justify="right")
-    for task, figures in by_task.items():
-        table.add_row(task, *map(cell, figures.values()))
-    table.add_section()
-    table.add_row("all", *map(cell, total.values()), style="bold")
+    for task, some in figures.items():
+        if task is None:
+            table.add_section()
+        table.add_row(task or "all", *map(cell, some.values()), style="" if task else "bold")
     return table

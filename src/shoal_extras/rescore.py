@@ -65,20 +65,17 @@ def command(args: argparse.Namespace) -> int:
                 status.update(f"round {some[-1][1][0]['round']}: {count['answers']:,} answers scored")
             trouble = scorer.trouble
     left = "".join(f"; left out: {number:,} {reason}" for reason, number in left_out.items())
-    if not count["answers"]:
+    answers, higher, lower = (count[name] for name in ("answers", "higher", "lower"))
+    if not answers:
         raise UserError(f"{args.run} has no answers that can be scored again{left}")
-    changes = count["higher"] + count["lower"]
-    right = {when: count[when] / count["answers"] for when in ("before", "after")}
+    before, after = count["before"] / answers, count["after"] / answers
     if args.json:
-        told = {"answers": count["answers"], "left_out": left_out, "changed": changes}
-        told |= {name: count[name] for name in ("higher", "lower")}
-        told |= {f"pass@1_{when}": share for when, share in right.items()}
-        print(json.dumps(json_safe(told | {"examples": examples, "trouble": trouble})))
+        told = {"answers": answers, "left_out": left_out, "changed": higher + lower, "higher": higher, "lower": lower}
+        told |= {"pass@1_before": before, "pass@1_after": after, "examples": examples, "trouble": trouble}
+        print(json.dumps(json_safe(told)))
         return 0
-    print(
-        f"{count['answers']:,} answers: {changes:,} rewards change, {count['higher']:,} up and {count['lower']:,} down"
-    )
-    print(f"pass@1 of these answers (1 or more): {right['before']:.3f} before, {right['after']:.3f} after{left}")
+    print(f"{answers:,} answers: {higher + lower:,} rewards change, {higher:,} up and {lower:,} down")
+    print(f"pass@1 of these answers (1 or more): {before:.3f} before, {after:.3f} after{left}")
     for each in examples:
         texts = " -> ".join(f'"{printable(each[name], 60)}"' for name in ("prompt", "completion"))
         print(f"  {each['before']:g} -> {each['after']:g}  {texts}")

@@ -38,7 +38,9 @@ class Tools:
         self._rows = rows
         self._object = make(**parameters)
         self.name = type(self._object).__name__.lower()
-        self._tools = {name: method for name, method in inspect.getmembers(self._object, inspect.ismethod) if _is(name)}
+        methods = inspect.getmembers(self._object, inspect.ismethod)
+        own = ("reset", "get_reward")
+        self._tools = {name: method for name, method in methods if not (name.startswith("_") or name in own)}
         self._takes = inspect.signature(self._object.reset).parameters
 
     def begin(self, seed: int) -> str:
@@ -46,10 +48,10 @@ class Tools:
         if "seed" in self._takes:
             row["seed"] = seed
         prompt = row.get("prompt", "")
+        prompt = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])  # a chat, whose last message counts
         whole = any(p.kind is p.VAR_KEYWORD for p in self._takes.values())
         said = self._object.reset(**{name: value for name, value in row.items() if whole or name in self._takes})
-        words = f"{_text(prompt)}{said or ''}"
-        return f"{words}\n\nFunctions:\n{self._described()}{ANSWER}"
+        return f"{prompt}{said or ''}\n\nFunctions:\n{self._described()}{ANSWER}"
 
     def answer(self, turn: str) -> tuple[str, bool]:
         call = call_in(turn)
@@ -74,7 +76,7 @@ class Tools:
         for name, tool in self._tools.items():
             taken = {p.name: _kind(p.annotation) for p in inspect.signature(tool).parameters.values()}
             call = json.dumps({"name": name, "arguments": taken})
-            lines.append(f"{call}: {(inspect.getdoc(tool) or name).partition(chr(10))[0]}")
+            lines.append(f"{call}: {(inspect.getdoc(tool) or name).splitlines()[0]}")
         return "\n".join(lines)
 
 
@@ -94,15 +96,5 @@ def call_in(turn: str) -> tuple[str, dict[str, Any]] | None:
     return (name, arguments) if isinstance(name, str) and isinstance(arguments, dict) else None
 
 
-def _is(name: str) -> bool:
-    """Whether a public method of this name is a tool."""
-    return not name.startswith("_") and name not in ("reset", "get_reward")
-
-
 def _kind(annotation: Any) -> str:
     return getattr(annotation, "__name__", str(annotation)) if annotation is not inspect.Parameter.empty else "any"
-
-
-def _text(prompt: Any) -> str:
-    """The prompt of a row: a text, or a chat, whose last message counts."""
-    return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])

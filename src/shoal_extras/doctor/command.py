@@ -9,6 +9,7 @@ import platform
 import shlex
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,21 +82,13 @@ def examine(config: Config) -> dict[str, Any]:
     peak = forecast.expected_peak(config, trials, workers) + (here if workers else 0)
     fits = peak * forecast.MARGIN <= free
     models = [
-        {
-            "model": trial.model,
-            "parameters": trial.parameters,
-            "trained": trial.trained,
-            "nodes": forecast.nodes_of(config, trial.model),
-            "trial": {"decode_tokens_per_second": trial.decode, "update_tokens_per_second": trial.update},
-        }
+        {name: vars(trial)[name] for name in ("model", "parameters", "trained")}
+        | {"nodes": forecast.nodes_of(config, trial.model)}
+        | {"trial": {"decode_tokens_per_second": trial.decode, "update_tokens_per_second": trial.update}}
         for trial in trials
     ]
-    run = {
-        "expected_peak_bytes": peak,
-        "free_bytes": free,
-        "fits": fits,
-        "advice": [] if fits else _advice(config, workers),
-    }
+    advice = [] if fits else _advice(config, workers)
+    run = {"expected_peak_bytes": peak, "free_bytes": free, "fits": fits, "advice": advice}
     return {"machine": _machine(config, free), "models": models, "run": run}
 
 
@@ -119,24 +112,21 @@ def _machine(config: Config, free: int) -> dict[str, Any]:
 
     placement = place(config.policy.device, config.policy.dtype)
     cuda = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    versions: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {"python": platform.python_version(), **versions},
         "device": str(placement.device),
         "dtype": str(placement.dtype).removeprefix("torch."),
         "cuda": [{"name": device.name, "bytes": device.total_memory} for device in cuda],
         "free_memory_bytes": free,
         "free_disk_bytes": shutil.disk_usage(Path.cwd()).free,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def show(console: Console, report: dict[str, Any], choices: Sequence[str], command: str) -> None:

@@ -69,21 +69,17 @@ class Canvas:
         square = (dx <= radius) & (abs(dy) <= radius)
         distance = dx * dx + dy * dy
         circle = distance <= radius * radius + radius // 2
-        if kind == "circle":
-            inside = circle
-        elif kind == "square":
-            inside = square
-        elif kind == "triangle":
-            inside = square & (2 * dx <= dy + radius)
-        elif kind == "cross":
-            inside = square & ((3 * dx <= radius) | (3 * abs(dy) <= radius))
-        elif kind == "ring":
-            inside = circle & (4 * distance >= radius * radius + 2 * radius)
-        elif kind == "diamond":
-            inside = dx + abs(dy) <= radius
-        else:
+        inside = {
+            "circle": circle,
+            "square": square,
+            "triangle": square & (2 * dx <= dy + radius),
+            "cross": square & ((3 * dx <= radius) | (3 * abs(dy) <= radius)),
+            "ring": circle & (4 * distance >= radius * radius + 2 * radius),
+            "diamond": dx + abs(dy) <= radius,
+        }
+        if kind not in inside:
             raise ValueError(f"no shape {kind!r}")
-        self.pixels[inside] = COLOURS[colour]
+        self.pixels[inside[kind]] = COLOURS[colour]
         self.drawn.append((f"{colour} {kind}", x, y))
 
     def digit(self, digit: int, colour: str, x: int, y: int, scale: int) -> None:

@@ -43,13 +43,11 @@ class PictureTask(ABC):
         return Question(id, (Message("user", text),), pictures=(canvas.picture,))
 
     def answer(self, question: QuestionId) -> str:
-        _, _, answer = self._made(question.seed, question.index)
-        return answer
+        return self._made(question.seed, question.index)[2]
 
     def drawn(self, question: QuestionId) -> list[tuple[str, int, int]]:
         """What the picture shows, in words, with x and y: ("red ring", 8, 8)."""
-        canvas, _, _ = self._made(question.seed, question.index)
-        return canvas.drawn
+        return self._made(question.seed, question.index)[0].drawn
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         right = self.answer(question)
@@ -84,8 +82,7 @@ class NameColour(PictureTask):
     name = "name_colour"
 
     def draw(self, chance: Random, canvas: Canvas) -> tuple[str, str]:
-        _, colour = _draw_shape(chance, canvas)
-        return "What colour is the shape?", colour
+        return "What colour is the shape?", _draw_shape(chance, canvas)[1]
 
 
 class NameShape(PictureTask):
@@ -94,8 +91,7 @@ class NameShape(PictureTask):
     name = "name_shape"
 
     def draw(self, chance: Random, canvas: Canvas) -> tuple[str, str]:
-        shape, _ = _draw_shape(chance, canvas)
-        return "Which shape is this?", shape
+        return "Which shape is this?", _draw_shape(chance, canvas)[0]
 
 
 class ReadNumber(PictureTask):

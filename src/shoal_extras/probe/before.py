@@ -58,13 +58,10 @@ class Prepared:
         right, answers = sum(sum(one.right) for one in found), sum(one.answers for one in found)
         if self.chosen or answers < SURE or any(one.live_share for one in found) or right not in (0, answers):
             return ""
-        do = (
-            "take harder questions: the model knows these"
-            if right
-            else "take easier questions, or a larger model (--model)"
-        )
-        what = f"all {answers} answers, in {len(found)} ways of asking, are {'right' if right else 'wrong'}"
-        return f"nothing to learn: {what}\n  do: {do}"
+        are, do = "wrong", "take easier questions, or a larger model (--model)"
+        if right:
+            are, do = "right", "take harder questions: the model knows these"
+        return f"nothing to learn: all {answers} answers, in {len(found)} ways of asking, are {are}\n  do: {do}"
 
 
 def prepare(config: Config, ask: str, console: Console) -> Prepared:
@@ -73,11 +70,8 @@ def prepare(config: Config, ask: str, console: Console) -> Prepared:
     way = way_of(ask)
     if way and not has_data(config):
         raise UserError(f"--ask {ask} is for data of your own: shoal run FILE")
-    given = is_form_given(config)
-    if way and given:
-        raise UserError(
-            f"--ask {ask} says how to ask, and so do other settings: leave it out, or --examples and --answer"
-        )
+    if way and is_form_given(config):
+        raise UserError(f"--ask {ask} and other settings say how to ask: leave it out, or --examples and --answer")
     model = next(iter(config.local_models), "")
     config = config.model_copy(deep=True)
     if way:
@@ -159,13 +153,9 @@ def said(ways: Sequence[Found], best: Found | None, known: bool) -> str:
             f"in {len(ways)} ways, {right} of {every} answers are right, and no question has right and wrong ones; "
             f"taken: {taken.way.says} (--ask {taken.way.name}){before}"
         )
-    plain = next((one for one in ways if one.way.name == "plain" and one is not best), None)
-    beside = f"; plain: {_share(plain)}" if plain else ""
-    return f"{best.way.says} (--ask {best.way.name}): {_share(best)} answers right{beside}{before}"
-
-
-def _share(one: Found) -> str:
-    return f"{sum(one.right)} of {one.answers}"
+    shares = {one.way.name: f"{sum(one.right)} of {one.answers}" for one in ways}
+    beside = f"; plain: {shares['plain']}" if "plain" in shares and best.way.name != "plain" else ""
+    return f"{best.way.says} (--ask {best.way.name}): {shares[best.way.name]} answers right{beside}{before}"
 
 
 def forecast(config: Config, speed: Speed) -> tuple[int, str]:

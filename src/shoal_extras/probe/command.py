@@ -74,18 +74,16 @@ def command(args: argparse.Namespace) -> int:
         console.print("as found before; questions, model and settings are the same")
     if not best:
         raise UserError(_advice(found.ways))
+    if left_out := [label for label in found.ways if label not in best]:
+        console.print(f"nothing to learn from in: {', '.join(left_out)}", markup=False, soft_wrap=True)
+    words, why = ["shoal", *args.words, "--write", "my.toml"], "keep this as a configuration"
     if args.write:
         from shoal_extras.probe.finding import asked_so
 
         _write(args.write, asked_so(config, found), best)
-    if left_out := [label for label in found.ways if label not in best]:
-        console.print(f"nothing to learn from in: {', '.join(left_out)}", markup=False, soft_wrap=True)
-    if args.write:
-        words = ["shoal", "run", "--config", str(args.write), *(["--allow-code"] if config.code else [])]
-        print_next(console, {shlex.join(words): "train the model, asked in these ways"})
-    else:
-        again = shlex.join(["shoal", *args.words, "--write", "my.toml"])
-        print_next(console, {again: "keep this as a configuration"})
+        words = ["shoal", "run", "--config", str(args.write), *["--allow-code"] * bool(config.code)]
+        why = "train the model, asked in these ways"
+    print_next(console, {shlex.join(words): why})
     return 0
 
 
@@ -117,17 +115,10 @@ def _table(found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], mode
         table.add_row(Text(label, style="bold"))
         for one in ways:
             right, chosen = one.pass_at_1, best.get(label) is one
-            table.add_row(
-                f"{'*' if chosen else ' '} {one.way.name}",
-                str(len(one.right)),
-                f"{right.value:.2f}",
-                f"{right.low:.2f}-{right.high:.2f}",
-                f"{one.in_form_share:.2f}",
-                f"{fmean(one.lengths):.0f}" if one.lengths else "",
-                f"{one.cut_share:.2f}",
-                f"{one.live_share:.2f}",
-                style="green" if chosen else "",
-            )
+            row = [f"{'*' if chosen else ' '} {one.way.name}", str(len(one.right))]
+            row += [f"{right.value:.2f}", f"{right.low:.2f}-{right.high:.2f}", f"{one.in_form_share:.2f}"]
+            row += [f"{fmean(one.lengths):.0f}" if one.lengths else "", f"{one.cut_share:.2f}", f"{one.live_share:.2f}"]
+            table.add_row(*row, style="green" if chosen else "")
         table.add_section()
     return table
 

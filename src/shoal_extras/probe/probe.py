@@ -124,11 +124,11 @@ class Found:
 
     @property
     def in_form_share(self) -> float:
-        return self.in_form / max(1, self.G * len(self.right))
+        return self.in_form / max(1, self.answers)
 
     @property
     def cut_share(self) -> float:
-        return self.truncated / max(1, self.G * len(self.right))
+        return self.truncated / max(1, self.answers)
 
 
 def probe(
@@ -163,8 +163,10 @@ def probe(
                     question = one_task.first(one_task.labels[0], seed_of(str(seed_now), one.spec.name))
                     if not whole.is_held_out(question):  # another data set's split may hold it out
                         now.append((question, one))
-            parts = list(_by_chat(now)) if number == 1 else [now] if now else []
-            for part in parts:  # one by one at first, which shows how long it takes
+            chats: dict[Hashable, list[tuple[Question, Found]]] = {}
+            for pair in now:  # one by one at first, which shows how long it takes
+                chats.setdefault(_chat(pair[0]) if number == 1 else None, []).append(pair)
+            for part in chats.values():
                 _ask(policy, verifier, part, seed_now)
                 if number == 1 and time.monotonic() - begun > seconds:
                     break
@@ -198,14 +200,6 @@ def lost(ways: Sequence[Found]) -> list[Found]:
     short = any(one.right and one.cut_share < 0.5 for one in ways)
     none = (one for one in ways if len(one.right) > 1 and not any(one.right))
     return [one for one in none if several or (short and one.cut_share > 0.5)]
-
-
-def _by_chat(asked: Sequence[tuple[Question, Found]]) -> Iterator[list[tuple[Question, Found]]]:
-    """The same, in groups of one chat."""
-    groups: dict[Hashable, list[tuple[Question, Found]]] = {}
-    for question, one in asked:
-        groups.setdefault(_chat(question), []).append((question, one))
-    yield from groups.values()
 
 
 def ways_for(task: Task) -> list[Way]:

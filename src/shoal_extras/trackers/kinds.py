@@ -28,14 +28,11 @@ class Trackio(Tracker):
     def log(self, report: Report) -> None:
         import trackio
 
-        said = {"user": "prompt", "assistant": "completion"}
-        traces = [
-            trackio.Trace(
-                [{"role": role, "content": row[column]} for role, column in said.items()],
-                {name: row[name] for name in row if name not in said.values()},
-            )
-            for row in report.rollouts
-        ]
+        traces = []
+        for row in report.rollouts:
+            about = dict(row)
+            said = {"user": about.pop("prompt"), "assistant": about.pop("completion")}
+            traces.append(trackio.Trace([{"role": role, "content": text} for role, text in said.items()], about))
         self.run.log({**report.metrics, **({"rollouts": traces} if traces else {})}, step=report.round)
 
     def finish(self) -> None:

@@ -117,9 +117,11 @@ class Tracker:
     def trouble(self) -> str:
         if self._fatal:
             return f"the run goes on without {self.name}: {self._fatal}"
+        count = self._failed or self._left_out
+        rounds = f"{count} round{'s' * (count != 1)}"
         if self._failed:
-            return f"{self.name} did not take {_rounds(self._failed)}: {self._why}"
-        return f"{self.name} is slower than the run: {_rounds(self._left_out)} left out" if self._left_out else ""
+            return f"{self.name} did not take {rounds}: {self._why}"
+        return f"{self.name} is slower than the run: {rounds} left out" if count else ""
 
     def end(self) -> None:
         self._reports.put(None)
@@ -179,10 +181,6 @@ def _slug(name: str) -> str:
 
 def _said(error: Exception) -> str:
     return printable(str(error).strip() if isinstance(error, UserError) else f"{type(error).__name__}: {error}", 300)
-
-
-def _rounds(count: int) -> str:
-    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def tracked_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

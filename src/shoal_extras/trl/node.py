@@ -147,7 +147,7 @@ class TRLNode:
         for left in (temporary, folder):  # by a killed process, or an earlier training with the same output_dir
             shutil.rmtree(left, ignore_errors=True)
         with disk_errors(folder):
-            self._opened.save(temporary)
+            self._opened.node.save(temporary)
             temporary.rename(folder)
 
     def close(self) -> None:
@@ -183,7 +183,6 @@ class TRLNode:
 
 
 def _refuse_unsloth() -> None:
-    """Raises `UserError` if unsloth was imported: it has replaced parts of TRL and transformers then."""
     if "unsloth" in sys.modules:
         raise UserError(UNSLOTH)
 

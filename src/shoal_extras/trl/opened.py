@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import fmean
@@ -160,13 +160,7 @@ class Opened:
         """The node's name and its place in the network."""
         config, identity, policy = self.config, Identity.load_or_create(identity_path()), self.policy
         self._stack.enter_context(only_node(identity_path(), config.network.name))
-        member = SwarmConnection(
-            config,
-            identity,
-            model=public_name(policy.name),
-            rewards=rewards,
-            waits=True,
-        )
+        member = SwarmConnection(config, identity, model=public_name(policy.name), rewards=rewards, waits=True)
         self._membership = self._stack.enter_context(closing(member))
         return identity.name, member
 
@@ -194,7 +188,9 @@ class Opened:
         if self._membership:
             self._membership.tell(row, learned_rows(node, result))
             self._membership.need(live_in_pool(node), self.config.round.peers)
-            self._say_if_alone(self._membership.status())
+            status = self._membership.status()
+            alone = status["silo_since"] is not None and time.time() - status["silo_since"] > ALONE_NOTED
+            self._say("alone", status["note"] if alone else status["warning"])
         return batch
 
     @property
@@ -209,10 +205,10 @@ class Opened:
         said = f"shoal: trained on {whole} groups of answers, "
         if not peers:
             return f"{said}all its own: no peer's came"
-        named = ", ".join(f"{name} {count}" for name, count in peers.most_common(NAMED))
-        more = f" and {len(peers) - NAMED} more" if len(peers) > NAMED else ""
+        named = [f"{name} {count}" for name, count in peers.most_common()]
+        named[NAMED:] = [f"and {len(named) - NAMED} more"] * (len(named) > NAMED)
         share = f"; {fmean(self._shares):.0%} of the gradient" if self._shares else ""
-        return f"{said}{peers.total()} of peers ({peers.total() / whole:.0%}): {named}{more}{share}"
+        return f"{said}{peers.total()} of peers ({peers.total() / whole:.0%}): {', '.join(named)}{share}"
 
     def _answer(self, n: int) -> list[Scored]:
         """Own rollouts of `n` questions, scored and shared."""
@@ -228,22 +224,14 @@ class Opened:
                 raise UserError(f"nothing could be asked and scored in {TRIES} rounds in a row: {why}")
         return local
 
-    def _say_if_alone(self, status: Mapping[str, Any]) -> None:
-        alone = status["silo_since"] is not None and time.time() - status["silo_since"] > ALONE_NOTED
-        self._say("alone", status["note"] if alone else status["warning"])
-
     def _say(self, cause: str, warning: str) -> None:
         """Warns once, until it is over."""
         if warning and not self._said.get(cause):
             logger.warning("shoal: %s", warning)
         self._said[cause] = bool(warning)
 
-    def save(self, folder: Path) -> None:
-        """Writes the state of the node; the model is the trainer's. Rank zero calls it."""
-        self.node.save(folder)
-
     def load(self, folder: Path) -> None:
-        """Reads what `save` wrote. All ranks call it. Raises `UserError` if it cannot be read."""
+        """Reads what the node saved. All ranks call it. Raises `UserError` if it cannot be read."""
         try:
             self.node.load(folder)
         except Exception as error:  # the parsers of its files raise whatever they do

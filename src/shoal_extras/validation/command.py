@@ -91,8 +91,8 @@ def _show(console: Console, found: dict[str, Validated]) -> None:
             shown = [_form(name, form, list(one.rewards)) for name, form in forms]
             _print(console, ["an answer that is", "for example", "must get", "gets", *one.rewards], shown)
         for expected in (1, 0) if len(found) > 1 else ():
-            some = {name: form for name, form in one.forms.items() if form.expected == expected}
-            line(f"{label}: {'right' if expected else 'wrong'} answers get {_grouped(_gets(some))}")
+            gets = {name: mean(form.scores) for name, form in one.forms.items() if form.expected == expected}
+            line(f"{label}: {'right' if expected else 'wrong'} answers get {_grouped(gets)}")
         if one.slack:
             line(f"{label}: slack with foreign text {_grouped(one.slack)}")
         for name, about in one.rewards.items():
@@ -118,10 +118,6 @@ def _form(name: str, form: Form, rewards: list[str]) -> list[str]:
     expected = "" if form.expected is None else f"{form.expected:g}" if form.certain else f"({form.expected:g})"
     figures = [mean(form.scores), *(mean(form.rewards[reward]) for reward in rewards)]
     return [name, clip(form.example, QUOTED), expected, *map(_figure, figures)]
-
-
-def _gets(forms: dict[str, Form]) -> dict[str, float | None]:
-    return {name: mean(form.scores) for name, form in forms.items()}
 
 
 def _grouped(figures: Mapping[str, float | None]) -> str:

@@ -5,7 +5,7 @@
 Each is two lines: what is so, and the one thing to do. Nothing here loads a model.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from shoal.config.rewards import FunctionSection
@@ -29,6 +29,7 @@ def doubts(config: Config) -> list[str]:
     held_out = tasks.held_out(int(config.resolved().evaluation.questions), config.seed)
     functions = [spec for spec in config.rewards if isinstance(spec, FunctionSection)]
     verified = not config.rewards or any(spec.kind == "verifier" for spec in config.rewards)
+    names = [] if verified else [one.function for one in functions]
     found = validate(config.tasks, ASKED, config.seed, functions=functions)
     blind = constants(tasks, held_out)
     said: list[str] = []
@@ -40,32 +41,23 @@ def doubts(config: Config) -> list[str]:
         if (share := blind[label] or 0.0) >= BLIND:
             what = f"one answer to all questions is right for {share:.0%} of them"
             said.append(f"{label}: {what}\n  do: balance the answers, or a model may learn this one alone")
-        said += [f"{label}: {what}" for what in _slack(found[label], verified, [one.function for one in functions])]
+        if wrong := found[label].wrong:
+            such = repr(printable(wrong[0]["answer"], 20))
+            what = f"{len(wrong)} of {found[label].answered} right answers earn less than 1, such as {such}"
+            said.append(
+                f"{label}: {what}\n  do: correct the rows, or say how to score them (`shoal validate` shows more)"
+            )
+        said += [f"{label}: {what}" for what in _earning(found[label], names)][:1]
     return said
 
 
-def _slack(found: Validated, verified: bool, functions: list[str]) -> Iterator[str]:
-    """Of the scorer that rewards: the verifier, or functions alone."""
-    if found.wrong:
-        example = found.wrong[0]["answer"]
-        what = f"{len(found.wrong)} of {found.answered} right answers earn less than 1, such as {_quoted(example)}"
-        yield f"{what}\n  do: correct the rows, or say how to score them (`shoal validate` shows more)"
-    rewards = [None] if verified else functions
+def _earning(found: Validated, functions: Sequence[str]) -> Iterator[str]:
+    """Wrong forms that earn, by `functions`, or by the verifier if there are none."""
     for name, form in found.forms.items():
-        if not (form.certain and form.expected == 0):
-            continue
-        for function in rewards:
+        for function in functions or [""]:
             gets = mean(form.rewards.get(function, ()) if function else form.scores)
-            bare = found.forms["bare"]
-            full = 1.0 if function is None else mean(bare.rewards.get(function, ()))
-            if gets is not None and full and gets >= full / 2:
-                by = f" by {function}" if function else ""
-                yield (
-                    f"a wrong form earns {gets:.2g}{by}: {name}, such as {_quoted(form.example)}\n"
-                    "  do: correct the scorer (`shoal validate` shows all forms)"
-                )
-                return
-
-
-def _quoted(text: str) -> str:
-    return repr(printable(text, 20))
+            full = mean(found.forms["bare"].rewards.get(function, ())) if function else 1.0
+            if form.certain and form.expected == 0 and gets is not None and full and gets >= full / 2:
+                what = f"a wrong form earns {gets:.2g}{f' by {function}' if function else ''}: {name}"
+                such = repr(printable(form.example, 20))
+                yield f"{what}, such as {such}\n  do: correct the scorer (`shoal validate` shows all forms)"

@@ -178,14 +178,11 @@ def _case(tasks: Tasks, task: Task, spec: TaskSpec, question: Question) -> Case 
 def _describe(one: Validated, task: DataTask, spec: TaskSpec, cases: Sequence[Asked]) -> None:
     """What a data set was taken for."""
     kinds = Counter(kind_of(case.rights[0], case.comma) for _, case in cases)
-    why = f"{kinds[task.kind]} of {len(cases)} right answers are of this kind"
     why = (
-        "as you say"
-        if spec.parameters.get("score", "auto") != "auto"
-        else why
-        if task.kind in kinds
-        else "by these columns"
+        f"{kinds[task.kind]} of {len(cases)} right answers are of this kind" if kinds[task.kind] else "by these columns"
     )
+    if spec.parameters.get("score", "auto") != "auto":
+        why = "as you say"
     named = re.findall(r"'([^']+)'", task.info.form)  # that of the prompt, too
     columns = ", ".join(dict.fromkeys([*named, *task.info.columns])) or "none"
     one.about = {
