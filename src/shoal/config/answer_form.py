@@ -26,8 +26,8 @@ FORMS: Final = ("whole", STRICT, "tag", "boxed", "last_number", "last_line")
 last_line: its last line that is not empty."""
 LONGER: Final = 16
 """Characters by which a strict answer may be longer than the right one."""
-_WORDS: Final = re.compile(r"[^\W\d_]+|[^\x00-\x7f]")
-"""Words, and each sign beyond ASCII."""
+_WORDS: Final = re.compile(r"[^\W\d_]{2,}|[^\x00-\x7f]")
+"""Words of two letters or more, and each sign beyond ASCII. A single letter may be a variable."""
 
 
 def is_pattern(form: str) -> bool:
