@@ -10,6 +10,7 @@ after `GROUPS` groups this holds for `ROUNDS` rounds, each further time twice as
     assert not maker.teaches(round=7)
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -100,7 +101,7 @@ class Maker(msgspec.Struct):
     def is_certain(self) -> bool:
         """Whether the excess is large, and no chance: right and wrong answers may vary as much as either of them."""
         variance = max(self.right.variance, self.wrong.variance)
-        error = sum(variance / shares.number for shares in (self.right, self.wrong) if shares.number) ** 0.5
+        error = math.sqrt(sum(variance / shares.number for shares in (self.right, self.wrong) if shares.number))
         return self.excess > max(LIMIT, ERRORS * error)
 
     def look(self, right: Sequence[tuple[int, Sequence[str]]], wrong: Sequence[tuple[int, Sequence[str]]]) -> None:
