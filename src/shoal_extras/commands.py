@@ -10,3 +10,5 @@ DOCTOR = Command("shoal_extras.doctor.command", "show what this machine can do, 
 PROBE = Command("shoal_extras.probe.command", "find out how to ask a model, before you train it")
 RESCORE = Command("shoal_extras.rescore", "compute the rewards of what a run recorded again")
 EVAL = Command("shoal_extras.evaluation", "measure a model on held-out questions")
+ARCHIVE = Command("shoal_extras.archive.command", "keep what a swarm shares, for anybody to learn from")
+VERIFY = Command("shoal_extras.archive.verify", "verify an archive: signatures, questions, rewards, copies")

@@ -38,19 +38,12 @@ class RewardSection(Section):
         """What figures call it."""
         return self.name or self.kind
 
-    def make(self, config: Any, placement: Any, key: bytes) -> Any:
+    def make(self, config: Any, placement: Any) -> Any:
         """The `shoal.rewards.Reward` of these settings.
 
-        `config`: the run's `Config`. `placement`: where models compute (`shoal.policy.device.Placement`). `key`: a
-        secret from strangers, the same when the run is repeated; empty: it makes its own. Raises `UserError`."""
+        `config`: the run's `Config`. `placement`: where models compute (`shoal.policy.device.Placement`). Raises
+        `UserError`."""
         raise NotImplementedError
-
-
-class ModelSection(RewardSection):
-    """A reward that a model gives. The model never learns. Short names of models are fetched before a run."""
-
-    model: str = Field(min_length=1)
-    """A Hugging Face name or a model folder; of a language model also a GGUF file or guppy."""
 
 
 class VerifierSection(RewardSection):

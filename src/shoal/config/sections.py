@@ -81,6 +81,10 @@ class NetworkConfig(Section):
     """What people see beside the name of this node's key, such as the name of its owner. It proves nothing: anybody may
     choose any name. Up to 32 letters of one script, digits, spaces, dots, -, _ and '."""
 
+    not_kept: bool = False
+    """Mark what this node shares as not to be kept: archives leave it out. Otherwise anybody may keep it and learn from
+    it, under CC0-1.0 (docs/guides/archive.md)."""
+
     @property
     def carrier(self) -> str:
         """The transport, also where `auto` leaves it to what `connect` names: a place is a URL, or a file or folder."""

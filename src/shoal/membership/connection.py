@@ -223,15 +223,10 @@ class SwarmConnection:
 
     def _seal(self, rollout: Rollout) -> bytes:
         """The signed bytes of an own rollout."""
-        return seal(
-            rollout,
-            self.identity,
-            self.swarm,
-            time.time(),
-            context=self.secret.context,
-            kind=self.kind,
-            display_name=self.config.network.display_name,
-        )
+        network, model = self.config.network, self.model and self.model[:256]
+        said = {"kind": self.kind, "display_name": network.display_name or None, "model": model}
+        said |= {"not_kept": network.not_kept}
+        return seal(rollout, self.identity, self.swarm, time.time(), context=self.secret.context, **said)
 
     def _send(self) -> None:
         """Sends what waits, and looks who is there."""

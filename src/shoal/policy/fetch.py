@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final
 
 from shoal.config.caches import alone, cache_folder
-from shoal.config.rewards import ModelSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.named import NamedModel, check_spelling, named
@@ -45,8 +44,7 @@ OPTIONS: Final = (
 
 def fetch_models(config: Config) -> None:
     """Puts all models with short names that `config` names into the cache. Raises `UserError`."""
-    rewarding = (spec.model for spec in config.rewards if isinstance(spec, ModelSection))
-    for name in (*config.policy.model, *rewarding):
+    for name in config.policy.model:
         check_spelling(name)
         resolve(name)
 

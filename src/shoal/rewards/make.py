@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from shoal.policy.device import Placement
 
 
-def rewards_of(config: Config, verifier: Grader, placement: Placement, key: bytes = b"") -> Combined | None:
+def rewards_of(config: Config, verifier: Grader, placement: Placement) -> Combined | None:
     """The rewards of a run's settings; None if that is only the verifier, which then scores alone.
 
-    `verifier`: for the entries of its kind; the caller closes it. `placement`: where models compute. `key`: of a
-    generative verifier's markers. Raises `UserError` for a reward that cannot be made.
+    `verifier`: for the entries of its kind; the caller closes it. `placement`: where models compute. Raises
+    `UserError` for a reward that cannot be made.
     """
     if all(spec.kind == "verifier" for spec in config.rewards):
         return None
@@ -33,17 +33,17 @@ def rewards_of(config: Config, verifier: Grader, placement: Placement, key: byte
     entries: list[Entry] = []
     with ExitStack() as made:
         for spec in config.rewards:
-            reward = _reward(spec, config, verifier, placement, key)
+            reward = _reward(spec, config, verifier, placement)
             made.callback(reward.close)
             entries.append(Entry(spec.display_name, reward, spec.weight, spec.gate))
         made.pop_all()
     return Combined(entries)
 
 
-def _reward(spec: RewardSection, config: Config, verifier: Grader, placement: Placement, key: bytes) -> Reward:
+def _reward(spec: RewardSection, config: Config, verifier: Grader, placement: Placement) -> Reward:
     if isinstance(spec, VerifierSection):
         return Verified(verifier)
     if isinstance(spec, FunctionSection):
         return FunctionReward(spec, config.tasks)
-    reward: Reward = spec.make(config, placement, key)
+    reward: Reward = spec.make(config, placement)
     return reward

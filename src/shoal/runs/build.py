@@ -36,7 +36,6 @@ from shoal.policy.language import LanguagePolicy
 from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Swarm
 from shoal.rewards import Combined, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
-from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.folder import CONFIG
 from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
@@ -113,8 +112,7 @@ class Nodes:
         use_threads(config, ranks)
         self.placement = place("cpu", "auto") if config.round.on else place_rank(config, ranks)
         if ranks.is_zero and not self.rewards:  # so is that of a reward function
-            key = hash_of(("judge", config.seed)).encode()  # the nodes of one process know each other
-            self.rewards = rewards_of(config, self._verifier, self.placement, key)
+            self.rewards = rewards_of(config, self._verifier, self.placement)
             if self.rewards:
                 self._stack.callback(self.rewards.close)
         names = [self.member.name] if self.member else list(config.node_models)

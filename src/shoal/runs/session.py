@@ -169,11 +169,9 @@ def _join(
     if judges := make_judges(config.resolved(), identity):  # whose addresses may be none
         stack.enter_context(closing(judges))
     watcher.status(f"joining {config.network.name}")
-    if any(isinstance(spec, ModelSection) for spec in config.rewards) and not config.network.secret_file:
-        watcher.warn(
-            "models reward strangers' answers here, which may tell them what to say, and what they say enters the "
-            "reward that this node shows others: let the verifier decide with gate = true (docs/guides/rewards.md)"
-        )
+    if config.network.carrier == "place":  # before anything is shared
+        how = "marked as not for archives" if config.network.not_kept else "for anybody to learn from, under CC0-1.0"
+        watcher.say(f"{config.network.connect[-1]} keeps what this node shares, signed by its key, {how}")
     verifier = stack.enter_context(Verifier(config.tasks))
     rewards = rewards_of(config, verifier, place_rank(config, ranks))
     if rewards:

@@ -67,8 +67,15 @@ def scored(tasks: Tasks, jobs: list[Job]) -> Iterator[Made | Result]:
 
 
 def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Result | Verdict]:
-    """The verdict on a candidate, with `Made` before it if its question is the right one."""
+    """What `judged` says, with the time that it took."""
     begun = processor_seconds(os.getpid())
+    for said in judged(tasks, candidate):
+        timed = isinstance(said, Verdict)
+        yield msgspec.structs.replace(said, seconds=processor_seconds(os.getpid()) - begun) if timed else said
+
+
+def judged(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Result | Verdict]:
+    """The verdict on a candidate, with `Made` before it if its question is the right one."""
     try:
         drawn = candidate.key, candidate.slot
         question = validate(tasks, candidate.question, candidate.question_hash, len(candidate.texts), drawn)
@@ -90,7 +97,7 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Result | Ver
         else:
             observations = tuple(result.observations for result in results) if question.turns > 1 else ()
             verdict = Verdict("", question, tuple(filled(known)), observations=observations)
-    yield msgspec.structs.replace(verdict, seconds=processor_seconds(os.getpid()) - begun)
+    yield verdict
 
 
 def refused(question: Question, candidate: Candidate, results: Sequence[Result]) -> str:

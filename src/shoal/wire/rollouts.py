@@ -10,7 +10,7 @@ whatever sizes and depths the message claims.
 """
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -49,6 +49,10 @@ class Statement(SignedMessage, frozen=True):
     """What answered."""
     display_name: Annotated[str, Meta(max_length=256)] | None = None
     """What its owner calls the maker (`config.display_name`)."""
+    model: Annotated[str, Meta(max_length=256)] | None = None
+    """The public name of the model that answered, by its maker's word."""
+    not_kept: bool = False
+    """Whether its maker wants it in no archive."""
 
 
 class _Head(msgspec.Struct):
@@ -70,31 +74,14 @@ _maps = msgspec.msgpack.Decoder(dict[_Key, msgspec.Raw], dec_hook=_Key)
 _lists = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
-def seal(
-    rollout: Rollout,
-    identity: Identity,
-    swarm: str,
-    now: float,
-    *,
-    context: bytes = b"",
-    kind: Kind = "model",
-    display_name: str | None = None,
-) -> bytes:
+def seal(rollout: Rollout, identity: Identity, swarm: str, now: float, *, context: bytes = b"", **said: Any) -> bytes:
     """The signed envelope of `rollout`. Its token ids, log-probabilities and observations stay here.
 
-    `now`: seconds since 1970. `context`: what a private swarm signs with it and never sends (`Secret.context`).
-    Raises `ValueError` for more than `MAX_BYTES`, and for text that is no Unicode.
+    `now`: seconds since 1970. `context`: what a private swarm signs with it and never sends (`Secret.context`). `said`:
+    optional fields of the `Statement`. Raises `ValueError` for more than `MAX_BYTES`, and for text that is no Unicode.
     """
     rollout = rollout.public()
-    statement = Statement(
-        schema_version=rollout.schema_version,
-        swarm=swarm,
-        key=identity.public,
-        time=now,
-        rollout=rollout,
-        kind=kind,
-        display_name=display_name or None,
-    )
+    statement = Statement(rollout.schema_version, swarm, identity.public, now, rollout, **said)
     data = sign_message(DOMAIN + context, statement, identity)
     if len(data) > MAX_BYTES:
         raise ValueError(f"a rollout of {len(data)} bytes; at most {MAX_BYTES} can be sent")

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from index import CONTENT, environment, make_model, make_wheel, serving_index, use
 
-from shoal.config.rewards import ModelSection, VerifierSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.fetch import (
@@ -137,8 +136,7 @@ def test_what_the_index_does_not_have_is_an_error_that_names_the_hub(model: Name
 
 
 def test_all_models_of_a_run_are_fetched(model: NamedModel) -> None:
-    settings = {"rewards": [ModelSection(kind="judge", model="minnow"), VerifierSection(kind="verifier")]}
-    fetch_models(Config.model_validate(settings))
+    fetch_models(Config.model_validate({"policy": {"model": ["minnow"]}}))
     assert left(models_folder()) == {"minnow.gguf"}
 
 

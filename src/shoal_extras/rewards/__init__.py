@@ -1,1 +1,0 @@
-"""Rewards that models give: reward models, and language models that are asked whether an answer is right."""
