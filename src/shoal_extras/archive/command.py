@@ -82,9 +82,8 @@ def _rewrite(args: argparse.Namespace, action: str, folders: list[Path]) -> dict
         asked = not only or row.opened().rollout.question.task in only
         return args.since <= found.time < args.until and asked and (live or not args.live)
 
-    with Console(stderr=True).status("writing") as status:
-        told = rewrite(folders, to, keep, secret_of(config).context, lambda n: status.update(f"{n:,} rollouts written"))
-    return dict(told)
+    with Console(stderr=True).status("reading and writing"):
+        return dict(rewrite(folders, to, keep, secret_of(config).context))
 
 
 def _export(args: argparse.Namespace, action: str, folders: list[Path]) -> dict[str, Any]:

@@ -3,14 +3,13 @@
     rewrite([Path("a"), Path("b")], Path("both"))                   # the same bytes in any order, as often as you like
     rewrite([archive], archive, lambda row, found: found.time > 1.8e9)
 
-Rows are taken hour by hour, so memory holds an hour of a swarm and not an archive. What stands in the columns of others
-is not believed: everything but the archiver's claims is made again from the signed bytes.
+What stands in the columns of others is not believed: all but the archiver's claims is made again from the signed bytes.
 """
 
 import hashlib
 import math
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -28,13 +27,8 @@ from shoal_extras.archive.worker import Found, Start
 
 DOMAIN, FOLDER = b"shoal withdrawal v1\0", "withdrawals"
 MAX_BYTES: Final = 4096  # of a withdrawal
-MOST_HOUR: Final = 1 << 30  # bytes of envelopes that are signed within one hour
-CACHED: Final = 8  # files whose rows are kept, as files overlap in time
-AGAIN: Final = 20  # times that a file is read, on average
-Pair = tuple[Row, Found]
+MOST: Final = 2 << 30  # bytes of envelopes, which are in memory together
 Keep = Callable[[Row, Found], bool]
-Maker = tuple[bytes, str]
-"""A key, and a swarm."""
 
 
 class Withdrawal(SignedMessage, frozen=True):
@@ -58,9 +52,9 @@ def _put(archive: Path, data: bytes) -> Path:
     return path
 
 
-def withdrawn(archives: Iterable[Path]) -> dict[Maker, tuple[float, bytes]]:
-    """Until when each maker withdraws what it shared, and its signed word. What nobody signed is left out."""
-    latest: dict[Maker, tuple[float, bytes]] = {}
+def withdrawn(archives: Iterable[Path]) -> dict[tuple[bytes, str], tuple[float, bytes]]:
+    """Until when each key withdraws what it shared in a swarm, and its signed word. What is not signed is left out."""
+    latest: dict[tuple[bytes, str], tuple[float, bytes]] = {}
     for folder in (archive / FOLDER for archive in archives):
         paths = sorted(folder.glob("*.msgpack"))[:MAX_PARTS] if folder.is_dir() and not folder.is_symlink() else []
         for path in (path for path in paths if not path.is_symlink()):
@@ -75,11 +69,7 @@ def withdrawn(archives: Iterable[Path]) -> dict[Maker, tuple[float, bytes]]:
 
 
 def rewrite(
-    archives: Sequence[Path],
-    to: Path,
-    keep: Keep = lambda row, found: True,
-    context: bytes = b"",
-    on_progress: Callable[[int], None] = lambda rows: None,
+    archives: Sequence[Path], to: Path, keep: Keep = lambda row, found: True, context: bytes = b""
 ) -> Counter[str]:
     """Writes the rows of all `archives` that one may `keep` to the archive `to`, which may be one of them. Equal rows
     are one, in the order of the time that their makers signed. Where archivers disagree, the lowest rewards stay.
@@ -87,23 +77,24 @@ def rewrite(
 
     Returns how many rows were kept, and left out by reason. Raises `UserError`.
     """
-    count, new, gone = Counter[str](), set[str](), withdrawn(archives)
+    count, gone, same = Counter[str](), withdrawn(archives), dict[tuple[float, str], Row]()
     old = {(archive, name) for archive in archives for name in parts_of(archive)}
     begin(to)
     with Reader(Start(context=context)) as reader:
-
-        def wanted() -> Iterator[Row]:
-            for row, found in _ordered(reader, sorted(old), count):
-                until, _ = gone.get((found.key, row.opened().swarm), (-1.0, b""))
+        for archive, name in sorted(old):
+            for row, found in reader.pairs(archive, name):
+                until = -1.0 if found.reason else gone.get((found.key, row.opened().swarm), (-1.0, b""))[0]
                 reason = "withdrawn" if found.time <= until else "not kept" if found.not_kept else found.reason
                 reason = reason or ("" if keep(row, found) else "not asked for")
-                count[reason or "kept"] += 1
+                at = found.time, found.id
                 if not reason:
-                    yield row
-
-        for chunk in chunks(wanted()):
-            new.add(write_part(to, chunk))
-            on_progress(count["kept"])
+                    reason = "repeated" if at in same else "kept"
+                    same[at] = min(same.get(at, row), row, key=_doubt)
+                count[reason] += 1
+                count["bytes"] += len(row.envelope) * (reason == "kept")
+            if count["bytes"] > MOST:
+                raise UserError(f"more than {MOST:,} bytes: prune the archives first, by time or task")
+    new = {write_part(to, chunk) for chunk in chunks(same[at] for at in sorted(same))}
     notices = {_put(to, data) for _, data in gone.values()}
     with disk_errors(to):
         for table in SCHEMAS:  # `groups` first: what it names is complete at any instant
@@ -114,42 +105,7 @@ def rewrite(
     return count
 
 
-def _ordered(reader: Reader, parts: Sequence[tuple[Path, str]], count: Counter[str]) -> Iterator[Pair]:
-    """The rows of all files whose signatures are right, each once, by (time, id)."""
-    hours: defaultdict[int, set[tuple[Path, str]]] = defaultdict(set)
-    for part in parts:
-        for _, found in reader.pairs(*part):
-            if found.key:
-                hours[_hour(found)].add(part)
-            else:
-                count[found.reason] += 1
-    cache: OrderedDict[tuple[Path, str], list[Pair]] = OrderedDict()
-    left = AGAIN * len(parts) + 1000
-    for hour in sorted(hours):
-        same: dict[tuple[float, str], Pair] = {}
-        for part in sorted(hours[hour]):
-            if part not in cache:
-                left -= 1
-                cache[part] = [pair for pair in reader.pairs(*part) if pair[1].key]
-                if len(cache) > CACHED:
-                    cache.popitem(last=False)
-            cache.move_to_end(part)
-            for row, found in (pair for pair in cache[part] if _hour(pair[1]) == hour):
-                at = found.time, found.id
-                count["repeated"] += at in same
-                same[at] = min(same.get(at, (row, found)), (row, found), key=_doubt)
-        if left < 0 or sum(len(row.envelope) for row, _ in same.values()) > MOST_HOUR:
-            raise UserError(f"{parts[0][0]} and the others have too much of one hour, or files in no order of time")
-        for at in sorted(same):
-            yield same[at]
-
-
-def _hour(found: Found) -> int:
-    return int(found.time // 3600)
-
-
-def _doubt(pair: Pair) -> tuple[bool, float, bytes]:
+def _doubt(row: Row) -> tuple[bool, float, bytes]:
     """Of two archivers' claims about a group, the least stays: one that has rewards, and the lowest."""
-    row, _ = pair
     known = [value for value in row.rewards or () if not math.isnan(value)]
     return row.rewards is None, sum(known), msgspec.msgpack.encode(row)

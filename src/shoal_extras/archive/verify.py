@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -91,17 +90,13 @@ class Marks:
         return any(one and one[0] != key and len(one[1].intersection(sketch)) >= ALIKE for one in seen)
 
 
-@dataclass
 class Verified:
-    """What was found."""
+    """What was found: rollouts that do not hold, by reason, and their ids."""
 
-    rollouts: int = 0
-    not_installed: int = 0
-    seconds: float = 0.0
-    wrong: Counter[str] = field(default_factory=Counter)
-    """Rollouts that do not hold, by reason."""
-    bad: set[str] = field(default_factory=set)
-    """Their ids."""
+    def __init__(self) -> None:
+        self.rollouts = self.not_installed = 0
+        self.seconds = 0.0
+        self.wrong, self.bad = Counter[str](), set[str]()
 
 
 def start_of(tasks: TasksConfig | None, context: bytes = b"") -> Start:
@@ -206,22 +201,17 @@ def command(args: argparse.Namespace) -> int:
     with console.status("verifying") as status:
         result = verify(args.archive, start_of(chosen, context), lambda n: status.update(f"verifying: {n:,} rollouts"))
         if args.drop and result.bad:
-            count = rewrite([args.archive], args.archive, lambda row, found: found.id not in result.bad, context)
-    holds = {what: sum(result.wrong[one] for one in each) for what, each in CHECKS.items()}
+            rewrite([args.archive], args.archive, lambda row, found: found.id not in result.bad, context)
     if args.json:
         told = {"rollouts": result.rollouts, "not_installed": result.not_installed, "wrong": dict(result.wrong)}
         print(json.dumps(told | {"does_not_hold": len(result.bad), "seconds": result.seconds}))
-    else:
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        for name in ("", "holds", "does not", "not checked", "why"):
-            table.add_column(name, justify="left" if name in ("", "why") else "right")
-        for what, wrong in holds.items():
-            apart = result.not_installed if what in SCORED else 0
-            why = reasons({one: result.wrong[one] for one in CHECKS[what] if result.wrong[one]})
-            table.add_row(what, *(f"{n:,}" for n in (result.rollouts - wrong - apart, wrong, apart)), why)
-        console.print(table)
-        rate = result.rollouts / max(result.seconds, 1e-3)
-        console.print(f"{result.rollouts:,} rollouts in {result.seconds:.1f} s ({rate:,.0f} a second)")
-        if args.drop and result.bad:
-            console.print(f"left out; {count['kept']:,} stay")
+        return int(bool(result.wrong))
+    table = Table("", "holds", "does not", "not checked", "why", box=None, pad_edge=False, header_style="dim")
+    for what, each in CHECKS.items():
+        wrong = {reason: result.wrong[reason] for reason in each if result.wrong[reason]}
+        bad, apart = sum(wrong.values()), result.not_installed if what in SCORED else 0
+        table.add_row(what, *(f"{n:,}" for n in (result.rollouts - bad - apart, bad, apart)), reasons(wrong))
+    console.print(table)
+    rate = result.rollouts / max(result.seconds, 1e-3)
+    console.print(f"{result.rollouts:,} rollouts in {result.seconds:.1f} s ({rate:,.0f} a second)")
     return int(bool(result.wrong))

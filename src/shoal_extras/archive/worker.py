@@ -40,7 +40,7 @@ SKETCH = 8  # hashes that stand for a long text
 
 
 class Start(msgspec.Struct, frozen=True):
-    """What the process needs to score: tasks, and what a private swarm signs with its messages."""
+    """What the process scores by, and what a private swarm signs with its messages."""
 
     tasks: dict[str, Any] | None = None
     context: bytes = b""
