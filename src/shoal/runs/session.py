@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from shoal.config.load import read_config
 from shoal.config.policy import is_endpoint
-from shoal.config.rewards import ModelSection
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
