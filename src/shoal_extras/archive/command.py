@@ -32,7 +32,7 @@ ACTIONS: Final = ("merge", "prune", "stats", "export", "withdraw")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "words", nargs="+", metavar="WORD", help="an action and folders; or whom to follow, and a folder"
+        "what", nargs="*", metavar="WORD", help="an action and folders; or whom to follow, and a folder"
     )
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="where merge and export write")
     parser.add_argument("--since", type=_day, default=0.0, metavar="DAY", help="prune: keep what was signed since")
@@ -50,14 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    action, *folders = args.words
+    action, *folders = args.what or [""]
     if action not in ACTIONS:
         return _follow(args)
     if not folders or (len(folders) > 1 and action != "merge"):
         raise UserError(f"shoal archive {action} takes {'folders' if action == 'merge' else 'one folder'}")
     if action in ("merge", "export") and args.to is None:
         raise UserError(f"shoal archive {action} needs --to FOLDER")
-    done = {"stats": _stats, "export": _export}.get(action, _rewrite)(args, action, list(map(Path, folders)))
+    if action == "export":
+        from shoal_extras.archive.contents import export
+
+        done: dict[str, Any] = {"rows": export(Path(folders[0]), args.form, args.to)}
+    else:
+        done = (_stats if action == "stats" else _rewrite)(args, action, list(map(Path, folders)))
     print(json.dumps(json_safe(done)) if args.json else reasons({name: done[name] for name in done if done[name]}))
     return 0
 
@@ -86,12 +91,6 @@ def _rewrite(args: argparse.Namespace, action: str, folders: list[Path]) -> dict
         return dict(rewrite(folders, to, keep, secret_of(config).context))
 
 
-def _export(args: argparse.Namespace, action: str, folders: list[Path]) -> dict[str, Any]:
-    from shoal_extras.archive.contents import export
-
-    return {"rows": export(folders[0], args.form, args.to)}
-
-
 def _stats(args: argparse.Namespace, action: str, folders: list[Path]) -> dict[str, Any]:
     from shoal.identity.keys import name_of
     from shoal_extras.archive.contents import SHOWN, Stats, draw, signed_rows
@@ -115,9 +114,9 @@ def _stats(args: argparse.Namespace, action: str, folders: list[Path]) -> dict[s
 
 
 def _follow(args: argparse.Namespace) -> int:
-    if len(args.words) < 2 and not given_settings(args).get("network", {}).get("listen"):
+    if len(args.what) < 2 and not given_settings(args).get("network", {}).get("listen"):
         raise UserError("name whom to follow and a folder: shoal archive RELAY|PLACE FOLDER")
-    *places, folder = args.words
+    *places, folder = args.what
     given = swarm_settings(places, given_settings(args), args.json)
     config = config_of(args.config, given, args.allow_code)
     from shoal_extras.archive.follow import Keeper, follow

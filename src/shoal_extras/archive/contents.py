@@ -26,7 +26,7 @@ PAIRS: Final = 4  # of right and wrong answers to one question
 FORMS: Final = {
     "sft": pa.schema([("prompt", CHAT), ("completion", CHAT)]),
     "preference": pa.schema([("prompt", CHAT), ("chosen", CHAT), ("rejected", CHAT)]),
-    "grpo": pa.schema([("prompt", CHAT), ("completions", pa.list_(pa.string())), ("rewards", pa.list_(pa.float64()))]),
+    "grpo": pa.schema([("prompt", CHAT), ("answers", pa.list_(pa.string())), ("rewards", pa.list_(pa.float64()))]),
 }
 """Columns of each form. sft: right answers, for SFTTrainer. preference: pairs, for DPOTrainer. grpo: whole groups with
 their rewards, for GRPOTrainer with the `rollout_func` and the reward function of docs/guides/archive.md."""
@@ -76,23 +76,22 @@ def signed_rows(archive: Path) -> Iterator[tuple[Row, Statement]]:
 
 def draw(stats: Stats, path: Path) -> None:
     """A picture (PNG): pass rates by task and model, as the archiver claims them. Raises `UserError`."""
+
+    def plain(name: str) -> str:  # in which nothing is a formula
+        return printable(name, 40).replace("$", r"\$")
+
     figure = Figure(figsize=(10, 6), layout="tight")
     axes = figure.subplots()
     tasks, models = (sorted({by[at] for by in stats.scored})[:SHOWN] for at in (0, 1))
     for number, model in enumerate(models):
         at = [place + number * 0.8 / len(models) for place in range(len(tasks))]
-        axes.barh(at, [stats.rate(task, model) for task in tasks], 0.8 / len(models), label=_plain(model))
-    axes.set_yticks(range(len(tasks)), map(_plain, tasks))
+        axes.barh(at, [stats.rate(task, model) for task in tasks], 0.8 / len(models), label=plain(model))
+    axes.set_yticks(range(len(tasks)), map(plain, tasks))
     axes.set(xlim=(0, 1), title=f"Pass rates of {stats.groups:,} rollouts of {len(stats.makers):,} keys")
     axes.legend(frameon=False)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})
     write_atomically(path, picture.getvalue())
-
-
-def _plain(name: str) -> str:
-    """A stranger's name as a label in which nothing is a formula."""
-    return printable(name, 40).replace("$", r"\$")
 
 
 def export(archive: Path, form: str, to: Path) -> int:
@@ -126,7 +125,7 @@ def _made(form: str, row: Row, said: Statement) -> Iterator[dict[str, Any]]:
         for good in (True, False)
     )
     if form == "grpo":
-        yield {"completions": [text for _, text in graded], "rewards": list(row.rewards or ())}
+        yield {"answers": [text for _, text in graded], "rewards": list(row.rewards or ())}
     elif form == "sft":
         yield from ({"completion": one} for one in right)
     else:

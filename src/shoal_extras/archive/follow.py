@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from shoal.admission.bounded import Bucket, FairQueue, Recent
+from shoal.admission.bounded import FairQueue
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
@@ -33,7 +33,6 @@ from shoal_extras.places.store import Store, Unfinished, open_store, read_messag
 EVERY: Final = 300.0  # seconds after which a file is written, if there is anything to write
 LOOK: Final = 1.0  # seconds between two looks at a place
 WAITING: Final = 128, 64 << 20  # messages of one node that wait, and bytes of all
-QUOTA: Final = 40.0  # rollouts a second of one key, on average
 Message = tuple[str, bytes]
 """An address, and what came from it."""
 
@@ -97,10 +96,9 @@ def follow(config: Config, archive: Path, until: Callable[[], bool], on_progress
         keeper = stack.enter_context(closing(Keeper(config, archive)))
         secret, name = keeper.secret, config.network.name
         inbox: FairQueue[bytes] = FairQueue(*WAITING)
-        limits: Recent[str, Bucket] = Recent(4096, lambda: Bucket(QUOTA, 4 * QUOTA, time.monotonic()))
 
         def arrived(channel: Channel, address: str, data: bytes) -> None:
-            if channel == "rollouts" and len(data) <= MAX_BYTES and limits[address].take(time.monotonic()):
+            if channel == "rollouts" and len(data) <= MAX_BYTES:
                 inbox.put(address, data, len(data))
 
         context = TransportContext(name, Identity.generate(), arrived, secret, MAX_BYTES)
@@ -134,9 +132,10 @@ def _of_place(words: Sequence[str], context: TransportContext) -> Iterator[list[
         places = Members(words[0], context).read() if members else {"": words[0]}
     except OSError as error:
         raise UserError(f"{words[0]} cannot be read: {error}") from error
-    late: dict[FileName, tuple[str, Store]] = {}
-    stores = [(address, open_store(word)) for address, word in places.items()]
-    listings = [(only, store, Listing(store, context.prefix, inf)) for only, store in stores]
+    late, listings = dict[FileName, tuple[str, Store]](), list[tuple[str, Store, Listing]]()
+    for only, word in places.items():
+        with suppress(*[UserError] * bool(only)):  # a member's place that is none
+            listings.append((only, store := open_store(word), Listing(store, context.prefix, inf)))
     while True:
         for only, store, listing in listings:
             with suppress(OSError):  # the place is away

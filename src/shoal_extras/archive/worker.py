@@ -65,34 +65,28 @@ class Weigh(msgspec.Struct, frozen=True, tag=True):
 class Found(msgspec.Struct, frozen=True, array_like=True):
     """What is true of an envelope."""
 
-    reason: str = ""
-    """Why it does not hold: a check that fails first. Empty: it does."""
-    installed: bool = True
-    """Whether its task is one of ours; if not, question and rewards are not checked."""
+    reason: str = ""  # the first check that fails; empty: it holds
+    installed: bool = True  # whether its task is one of ours; if not, question and rewards are not checked
     id: str = ""
     key: bytes = b""
     time: float = 0.0
-    place: int = 0
-    """A hash of (key, swarm, round, slot)."""
-    texts: str = ""
-    """A hash of the question and the completions: the same for copies."""
-    sketches: list[list[int]] = []
-    """For long completions: what copies with small changes have in common."""
+    place: int = 0  # a hash of key, swarm, round and slot
+    texts: str = ""  # a hash of the question and the completions: the same for copies
+    sketches: list[list[int]] = []  # of long completions: what copies with small changes have in common
     question: Question | None = None
     rewards: tuple[float, ...] = ()
     not_kept: bool = False
-    wrong: list[str] = []
-    """Which claims of the archiver are not what was made again."""
+    wrong: list[str] = []  # the archiver's claims that are not what was made again
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """The answer: rows, what is true of them, and how many row groups the file has; or why it cannot be read."""
+    """The answer: rows, what is true of them, how many row groups the file has, whether the columns of both tables
+    follow from the envelopes; or why it cannot be read."""
 
     rows: list[Row] = []
     found: list[Found] = []
     groups: int = 0
     columns: bool = True
-    """Whether both tables have what follows from the envelopes."""
     error: str = ""
 
 

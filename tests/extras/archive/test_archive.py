@@ -211,7 +211,7 @@ def test_exports_have_a_card_and_the_columns_of_trl(form: str, tmp_path: Path) -
     archive = write_archive(tmp_path / "a", [envelope(ADA, round) for round in range(4)])
     assert export(archive, form, tmp_path / "data") > 0
     table = pd.read_parquet(tmp_path / "data" / "data")
-    columns = {"sft": {"completion"}, "preference": {"chosen", "rejected"}, "grpo": {"completions", "rewards"}}[form]
+    columns = {"sft": {"completion"}, "preference": {"chosen", "rejected"}, "grpo": {"answers", "rewards"}}[form]
     assert set(table) == columns | {"prompt"}
     card = (tmp_path / "data" / "README.md").read_text()
     assert "license: cc0-1.0" in card

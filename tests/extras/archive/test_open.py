@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import re
 import subprocess
@@ -19,7 +20,7 @@ from shoal_extras.archive.contents import export
 PROGRAMS = {
     "pandas": "import pandas as x; print(len(x.read_parquet('A/completions')), len(x.read_parquet('A/groups')))",
     "duckdb": "import duckdb as x\nfor t in ('completions', 'groups'):\n"
-    "    print(x.sql(f\"SELECT count(*) FROM 'A/{t}/*.parquet'\").fetchone()[0], end=' ')",
+    "    print(x.sql(f\"SELECT count(*) FROM 'A/{t}/*.parquet'\").fetchall()[0][0], end=' ')",
     "datasets": "import datasets as x\nfor t in ('completions', 'groups'):\n"
     "    print(len(x.load_dataset('A', t, split='train', cache_dir='cache')), end=' ')",
 }
@@ -67,10 +68,13 @@ def test_a_trainer_of_trl_takes_it_as_it_is(
     model = make_model(vocab_size=len(tokenizer))
     trainer: Any
     if form == "sft":
-        trainer = trl.SFTTrainer(model, trl.SFTConfig(**settings(tmp_path)), dataset, processing_class=tokenizer)  # type: ignore[arg-type]
+        trainer = trl.SFTTrainer(
+            model, trl.SFTConfig(**settings(tmp_path)), train_dataset=dataset, processing_class=tokenizer
+        )
     elif form == "preference":
         args = trl.DPOConfig(**settings(tmp_path))
-        trainer = trl.DPOTrainer(model, None, args, train_dataset=dataset, processing_class=tokenizer)
+        reference = copy.deepcopy(model)
+        trainer = trl.DPOTrainer(model, reference, args, train_dataset=dataset, processing_class=tokenizer)
     else:
         [code] = [code for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "rollout" in code]
         names: dict[str, Any] = {"dataset": dataset}
