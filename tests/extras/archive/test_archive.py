@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from shoal_extras.archive.format import Row, write_part
 from shoal_extras.archive.merge import rewrite, withdraw
 from shoal_extras.archive.reader import read_groups
 from shoal_extras.archive.verify import Verified, proof, verify
+from shoal_extras.places.files import name_of, pack
+from shoal_extras.places.store import open_store
 
 ADA, BOB = Identity.generate(), Identity.generate()
 LONG = " ".join(f"word{number} is what it says" for number in range(20))
@@ -180,6 +183,28 @@ def test_a_swarm_is_followed_until_it_is_stopped(tmp_path: Path) -> None:
         assert {group.envelope for group in read_groups(archive)} == set(sent[:5])
     assert verify(archive, START).wrong == {}
     assert keeper.left_out["malformed"] <= 1
+
+
+def test_a_place_is_kept_whole_whatever_strangers_add(tmp_path: Path) -> None:
+    place, archive = tmp_path / "place", tmp_path / "a"
+    place.mkdir()
+    store = open_store(str(place))
+    made = [envelope(maker, round) for maker in (ADA, BOB) for round in range(3)]
+    for number, data in enumerate(made):
+        maker = open_envelope(data)[0].id
+        file = name_of(whole := pack([("rollouts", data)]), maker, time.time() - number * 86_400)
+        store.write(f"shoal/{SWARM}/open/{file.path}", whole)
+        folder = place / "shoal" / SWARM / "open" / file.hour
+        (folder / file.name.replace(file.name[-4:], "0000")).write_bytes(b"no file of a place")
+        (folder / "link").symlink_to("/etc/passwd")
+    network = {"connect": [str(place)], "name": SWARM}
+    config = make_config({"network": network, "tasks": TASKS.model_dump()}, "test")
+    turns: list[int] = []
+    for _ in range(2):
+        turns.clear()
+        follow(config, archive, lambda: len(turns) > 12, lambda keeper: turns.append(keeper.kept))
+    assert sorted(group.envelope for group in read_groups(archive)) == sorted(made)
+    assert verify(archive, START).wrong == {}
 
 
 def keeper_done(sent: list[bytes], turns: list[int] = [0]) -> bool:  # noqa: B006
