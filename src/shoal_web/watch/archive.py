@@ -78,7 +78,7 @@ class ArchiveSource(Source):
             timeline = self._timeline(counts)
         except BusyError as error:
             trouble = str(error)
-        told = {"counts": counts, "timeline": timeline, "trouble": trouble or self._tables.trouble, "nodes": []}
+        told: Data = {"counts": counts, "timeline": timeline, "trouble": trouble or self._tables.trouble, "nodes": []}
         told |= {"makers": [row["node"] for row in counts if row["what"] == "node"]}
         told |= {"tasks": [row["task"] for row in counts if row["what"] == "task"]}
         answers = sum(row["completions"] for row in counts if row["what"] == "all")

@@ -460,7 +460,6 @@ def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -
         with serving(sources) as address, opened(browser, address) as page:
             expect(page.locator("#progress table").first).to_contain_text(ADA.name)
             expect(page.locator("#about")).to_contain_text("own word")
-            page.wait_for_selector("#progress .chart[data-drawn]")
             assert views_of(page) == ["Is it learning?", "Does the swarm help?"]
             go(page, "swarm")
             page.wait_for_selector("#swarm .chart[data-drawn]")

@@ -10,7 +10,7 @@ const MODELS = 6; // columns of pass rates
 export class Archive {
   constructor(section) {
     this.lead = h("p", { class: "lead wide" });
-    this.timeline = new Chart("Contributions over time", { wide: true, note: "Rollouts in equal spans of time, by the clocks of their makers." });
+    this.timeline = new Chart("Contributions over time", { wide: true, note: "Rollouts in equal spans of time, by the clocks of their makers (UTC)." });
     this.rates = board("How often each model is right");
     this.makers = board("Makers");
     fill(section, h("div", { class: "grid" }, this.lead, this.timeline.element, this.rates.element, this.makers.element));
@@ -61,7 +61,7 @@ export class Archive {
       legend: legend(names),
       grid: { left: 8, right: 16, top: 34, bottom: 8, containLabel: true },
       tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" } }),
-      xAxis: axis({ type: "category", data: places.map(when) }),
+      xAxis: axis({ type: "category", data: places.map((at) => when(at).slice(5)) }),
       yAxis: axis({ type: "value", minInterval: 1 }),
       series: makers.map((maker, index) => ({ type: "bar", stack: "all", name: names[index], barMaxWidth: 30, color: maker ? colour(index) : variable("--dim"), data: places.map((at) => count(maker, at)) })),
     }), text, columns, places, places.length ? "" : "Nothing yet.");
