@@ -30,7 +30,6 @@ from shoal_web.serving.guard import Access
 from shoal_web.serving.server import listening
 from shoal_web.watch.server import make_app as watch_app
 from shoal_web.watch.sources import Sources
-from shoal_web.watch.swarm import open_swarm
 
 NODES = 3
 ROUNDS = 120
@@ -48,7 +47,6 @@ def main() -> None:
         network = {"name": "lagoon", "connect": [relay]}
         one = Contributor(Config.model_validate({"round": {"nodes": 1}, "network": network}), folder / "me")
         stack.enter_context(closing(one))
-        live = stack.enter_context(closing(open_swarm(network)))
         for node in range(NODES):
             where = (
                 "--swarm",
@@ -69,9 +67,6 @@ def main() -> None:
         until(lambda: one.member.status()["peers"] >= NODES, 120)
         with served(human_app(one, Access())) as address:
             picture_answer(browser, address)
-        with served(watch_app(Sources([live]), Access())) as address:
-            until(lambda: len(live.summary()["nodes"]) >= NODES, 120)
-            picture(browser, f"{address}#view=progress", "#progress .chart[data-drawn]", "watch-live")
         source = JudgeSource(folder / "judge")
         until(lambda: min(row["round"] for row in source.summary()["board"]) > ROUNDS, 600)
         with served(watch_app(Sources([source]), Access())) as address:
@@ -113,7 +108,7 @@ def picture(browser: Browser, address: str, ready: str, name: str, **how: Any) -
     tab = browser.new_page(**DESKTOP)
     tab.goto(address)
     tab.wait_for_selector(ready, timeout=60_000)
-    tab.wait_for_timeout(60_000 if name == "watch-live" else 3000)  # its curves begin when it is opened
+    tab.wait_for_timeout(3000)
     write(tab.screenshot(**how), name)
     tab.close()
 
