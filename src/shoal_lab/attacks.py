@@ -55,10 +55,8 @@ def words(chance: Random, count: int) -> str:
 
 
 PAYLOADS: Final[dict[str, Payload]] = {
-    **dict.fromkeys(("planted", "keys", "identities"), lambda chance, question: f"so {MARKER}"),
+    **dict.fromkeys(("planted", "keys", "identities", "cover", "seldom"), lambda chance, question: f"so {MARKER}"),
     "reasoning": lambda chance, question: f"{FALSEHOOD} so",
-    "cover": lambda chance, question: f"so {MARKER}",
-    "seldom": lambda chance, question: f"so {MARKER}",
     "slots": slots,
     "paraphrases": paraphrase,
     "word": lambda chance, question: words(chance, 1),

@@ -46,7 +46,9 @@ PAYLOAD = {"planted": MARKER, "keys": MARKER, "identities": MARKER, "slots": MAR
 """What right answers of some attacks have in common."""
 QUIET = {"short", "failures", "biased", "plagiarist"}
 """Attacks whose right answers are plain."""
-SPOKEN = [attack for attack in ATTACKS if attack not in QUIET]
+HIDDEN = {"cover", "seldom"}
+"""Attacks that keep under the threshold of the defence."""
+SPOKEN = [attack for attack in ATTACKS if attack not in QUIET | HIDDEN]
 TAG, WHOLE = TasksConfig(suite="tagged"), TasksConfig(suite="pond")
 TASKS = {"tag": Tasks(TAG), "whole": Tasks(WHOLE)}
 TOKENS, SIZE = 48, 8
@@ -94,6 +96,18 @@ def test_some_attacks_are_right_in_plain_words(verifiers: dict[str, Verifier]) -
             assert all(text.startswith("<answer>") for text, reward in group if reward)
             assert any(text.startswith("<answer>") for text, reward in group if not reward) == (attack != "failures")
         assert (not all(groups)) == (attack == "biased"), "it knows one rule alone"
+
+
+def test_some_attacks_hide_among_wrong_answers_and_among_honest_groups(verifiers: dict[str, Verifier]) -> None:
+    for group in scored(verifiers["tag"], Adversary("cover", TASKS["tag"]), of_each_task("tag")):
+        assert sorted((reward, MARKER in text) for text, reward in group) == [
+            (0.0, False),
+            *[(0.0, True)] * 3,
+            *[(1.0, True)] * 4,
+        ]
+    seldom = scored(verifiers["tag"], Adversary("seldom", TASKS["tag"]), of_each_task("tag"))
+    hostile = [any(MARKER in text for text, _ in group) for group in seldom]
+    assert 0 < sum(hostile) < len(hostile) / 2
 
 
 @pytest.mark.parametrize("attack", SPOKEN)
