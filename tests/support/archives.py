@@ -6,13 +6,15 @@ import random
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from shoal.config.sections import NetworkConfig
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Rollout
 from shoal.tasks import Tasks
 from shoal.tasks.task import right_answer
+from shoal.transports.base import Channel, Presence, Transport, TransportContext
 from shoal.wire.rollouts import seal
 from shoal_extras.archive.format import Row, begin, write_part
 from shoal_extras.archive.reader import Reader
@@ -20,6 +22,24 @@ from shoal_extras.archive.worker import Start, Weigh
 
 SWARM, NOW, TASKS = "lagoon", 1.8e9, TasksConfig(suite="pond", only=["chain_sum", "basic_arithmetic"])
 START = Start(TASKS.model_dump(mode="json"))
+
+
+class Line(Transport):
+    """A transport by which comes what a test says, as (address, message)."""
+
+    SAID: ClassVar[list[tuple[str, bytes]]] = []
+
+    def __init__(self, network: NetworkConfig, context: TransportContext) -> None:
+        super().__init__(network, context)
+        for address, data in self.SAID:
+            context.deliver("rollouts", address, data)
+
+    def publish(self, channel: Channel, data: bytes) -> None: ...
+
+    def presence(self) -> Presence:
+        return Presence()
+
+    def close(self) -> None: ...
 
 
 @cache
