@@ -278,3 +278,9 @@ def test_a_function_that_takes_the_right_answer_anywhere_is_doubtful(tmp_path: P
     [said] = doubts(config)
     assert said.startswith(f"quiz: a wrong form earns 1 by {reward}")
     assert said.splitlines()[1] == "  do: correct the scorer (`shoal validate` shows all forms)"
+
+
+def test_prompts_without_right_answers_are_not_doubtful(tmp_path: Path) -> None:
+    Path("own_rewards.py").write_text(REWARDS)
+    path = write(tmp_path / "p.jsonl", [{"prompt": f"Say {n}"} for n in range(300)])
+    assert doubts(config_from_keywords({"data": str(path), "rewards": ["own_rewards.py:short"]})) == []

@@ -29,7 +29,7 @@ def doubts(config: Config) -> list[str]:
     held_out = tasks.held_out(int(config.resolved().evaluation.questions), config.seed)
     functions = [spec for spec in config.rewards if isinstance(spec, FunctionSection)]
     verified = not config.rewards or any(spec.kind == "verifier" for spec in config.rewards)
-    names = [] if verified else [one.function for one in functions]
+    names = [""] if verified else [one.function for one in functions]
     found = validate(config.tasks, ASKED, config.seed, functions=functions)
     blind = constants(tasks, held_out)
     said: list[str] = []
@@ -52,12 +52,13 @@ def doubts(config: Config) -> list[str]:
 
 
 def _earning(found: Validated, functions: Sequence[str]) -> Iterator[str]:
-    """Wrong forms that earn, by `functions`, or by the verifier if there are none."""
-    for name, form in found.forms.items():
-        for function in functions or [""]:
+    """Wrong forms that earn, by `functions`; an empty name: by the verifier."""
+    certain = [(name, form) for name, form in found.forms.items() if form.certain and form.expected == 0]
+    for name, form in certain:
+        for function in functions:
             gets = mean(form.rewards.get(function, ()) if function else form.scores)
             full = mean(found.forms["bare"].rewards.get(function, ())) if function else 1.0
-            if form.certain and form.expected == 0 and gets is not None and full and gets >= full / 2:
+            if gets is not None and full and gets >= full / 2:
                 what = f"a wrong form earns {gets:.2g}{f' by {function}' if function else ''}: {name}"
                 such = repr(printable(form.example, 20))
                 yield f"{what}, such as {such}\n  do: correct the scorer (`shoal validate` shows all forms)"
