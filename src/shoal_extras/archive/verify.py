@@ -141,11 +141,12 @@ def _checked(reader: Reader, archive: Path, name: str) -> Iterator[Rows]:
 def verify(archive: Path, start: Start, on_progress: Callable[[int], None] = lambda rollouts: None) -> Verified:
     """Verifies an archive. Raises `UserError` for one that cannot be read, or that holds the sandbox up."""
     result, marks, gone = Verified(), Marks(), withdrawn([archive])
-    began = time.monotonic()
     with ExitStack() as stack:
         readers: SimpleQueue[Reader] = SimpleQueue()
         for _ in range(PROCESSES):
-            readers.put(stack.enter_context(Reader(start)))
+            readers.put(reader := stack.enter_context(Reader(start)))
+            weigh(reader, [])  # now it makes its tasks, which takes seconds
+        began = time.monotonic()
 
         def work(name: str) -> list[Rows]:
             reader = readers.get()
