@@ -149,7 +149,11 @@ class PeersConfig(Section):
     shorten: Literal["auto", "on", "off"] = "auto"
     """Take words out of peers' right answers that this node hardly says and that the answers do not need, so that they
     cannot teach anything else, and learn for a time nothing from makers whose right answers alone have such words
-    (docs/concepts/attacks.md). auto: on for `shoal join`, off in a private swarm."""
+    (docs/concepts/attacks.md). auto: on for `shoal join` and with `experience`, off
+    in a private swarm."""
+
+    experience: str = ""
+    """An archive (`shoal archive`) from which a node learns as if its rollouts came from peers now."""
 
 
 class EvaluationConfig(Section):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from shoal.config.own_code import is_own, make_part
+from shoal.config.own_code import call_offered, is_own, make_part
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, in_brief
@@ -138,6 +138,9 @@ class Nodes:
         attach_environments(policy, self._verifier)
         if isinstance(learner, AnswersItself):
             learner.scorer, learner.node = scorer, name
+        swarm = self.member.swarm if self.member else self.swarm.join(name, config.policy.num_generations)
+        if config.peers.experience:
+            swarm = self._with_experience(swarm, policy)
         return Node(
             name=name,
             seed=config.seed,
@@ -145,7 +148,7 @@ class Nodes:
             scorer=scorer,
             policy=policy,
             learner=learner,
-            swarm=self.member.swarm if self.member else self.swarm.join(name, config.policy.num_generations),
+            swarm=swarm,
             selection=make_selection(config),
             pool=Pool(),
             I=config.round.local,
@@ -154,6 +157,15 @@ class Nodes:
             questions_per_round=int(config.round.questions_per_round),
             shortener=Shortener() if shortens(config, self.member is not None) else None,
         )
+
+    def _with_experience(self, swarm: Swarm, policy: Policy) -> Swarm:
+        """`swarm` with an archive beside it. Raises `UserError`."""
+        if self.ranks.size > 1:
+            raise UserError("peers.experience is for nodes of one process")
+        control = policy.control_strings() if isinstance(policy, LanguagePolicy) else ()
+        made: Swarm = call_offered("shoal.experience", "archive", swarm, self.config, self.tasks, control)
+        self._stack.callback(made.close)  # type: ignore[attr-defined]
+        return made
 
     def make_learner(self, name: str, policy: Policy) -> Learner | None:
         """The learner that trains `policy`; None for a policy that only answers."""
@@ -229,7 +241,7 @@ class Nodes:
         sources = {name: source for name, source in given.items() if name not in own}
         learning = {name: source for name, source in sources.items() if not is_endpoint(source)}
         count = count_workers(config, learning, self.placement, self.ranks, self.member is not None)
-        if not count:
+        if not count or config.peers.experience:  # whose texts are compared with the model's own tokens
             loaded = make_policies(config, sources, checkpoint, self.placement, self.ranks, status)
             made = own | dict(zip(sources, loaded, strict=True))
             return [made[name] for name in names]
@@ -250,7 +262,7 @@ class Nodes:
 
 def shortens(config: Config, joins: bool) -> bool:
     """Whether a node takes out of peers' right answers what they do not need. `joins`: its peers are elsewhere."""
-    auto = joins and not config.network.secret_file
+    auto = (joins or bool(config.peers.experience)) and not config.network.secret_file
     return config.peers.shorten == "on" or (auto and config.peers.shorten == "auto")
 
 
