@@ -40,7 +40,9 @@ def imitate(archive: Path, out: Path, model: str, steps: int) -> None:
     ]
     lm: Any = load(model, torch.device("cpu"))
     read = sum(len(lm.tokenizer(a + b).input_ids) for a, b in examples) / len(examples) * BATCH * steps
-    print(f"{len(examples)} right answers of {len(rollouts)} groups, {Flops.of(lm.model).learning(read, read):.3g} FLOPs")
+    print(
+        f"{len(examples)} right answers of {len(rollouts)} groups, {Flops.of(lm.model).learning(read, read):.3g} FLOPs"
+    )
     train(lm.model, lm.tokenizer, examples, steps, BATCH, RATE, 0, print)
     save(out, lm.model, lm.tokenizer)
 

@@ -13,7 +13,7 @@ from shoal.cli.main import main
 from shoal.config.load import config_from_keywords
 from shoal.config.tasks import TasksConfig
 from shoal_extras.validation.doubts import doubts
-from shoal_extras.validation.slack import slack
+from shoal_extras.validation.found import slack
 
 Capture = pytest.CaptureFixture[str]
 

@@ -18,8 +18,7 @@ from shoal.errors import UserError
 from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
 from shoal_extras.validation.doubts import doubts
-from shoal_extras.validation.found import Form, Validated, mean, validate
-from shoal_extras.validation.slack import slack
+from shoal_extras.validation.found import Form, Validated, mean, slack, validate
 
 HELP = """Shows what data and tasks are taken for and how right answers are read. Scores right answers with the task's
 own scorer, usual forms of right and wrong answers, and answers that ignore the question: what these get is what a model

@@ -10,8 +10,10 @@ from statistics import fmean
 from typing import Any, Final
 
 from shoal.answers import SCORES, kind_of
+from shoal.config.answer_form import STRICT
 from shoal.config.rewards import FunctionSection
 from shoal.config.tasks import TasksConfig, TaskSpec
+from shoal.errors import UserError
 from shoal.rewards import FunctionReward
 from shoal.rewards.reward import FAILED
 from shoal.rollout import Question, seed_of
@@ -29,6 +31,8 @@ SAMPLE, FEW, ROWS = 50, 10, 10
 """Questions that are answered in all forms; of the slow kinds; rows that are shown as they are read."""
 SLOW: Final = ("code", "math")
 """Kinds that take long to score a wrong answer: a sample of questions gets the answers that ignore the question."""
+HOSTED: Final = 16
+"""Questions of each task from which a host hears what its slack is."""
 AT_ONCE: Final = 64
 """Questions that are scored between two signs of progress."""
 OTHERS: Final = ("another answer", "another, in a sentence", "right in thoughts only", "two answers")
@@ -283,3 +287,23 @@ def mean(values: Iterable[float | None]) -> float | None:
     """Of the values that there are, without None and NaN; None if there are none."""
     known = list(_known(values))
     return fmean(known) if known else None
+
+
+def slack(config: TasksConfig) -> str:
+    """What the slack of these tasks is and what to do about it, in a line."""
+    try:
+        found = validate(config, HOSTED, 0)
+    except UserError as error:
+        return f"slack: unknown: {error}"
+    known = [(one.most_slack, label) for label, one in found.items() if one.slack]
+    if not known:
+        return "slack: unknown: these tasks tell no right answers"
+    thoughts = sum(one.slack.get(THOUGHTS, 0) > 0 for one in found.values())
+    loose = sum(share > 0 for share, _ in known)
+    if not thoughts and not loose:
+        return "slack: none: a right answer earns nothing with foreign text beside it"
+    worst = " (up to {:.0%}, {})".format(*max(known)) if loose else ""
+    strict = "--answer strict refuses it, and steps before answers, too"
+    advice = "the rest is the tasks' own" if config.answer == STRICT else strict
+    where = f"{loose} of {len(known)} tasks{worst}, and in thoughts in {thoughts}"
+    return f"slack: right answers earn with foreign text in {where}: {advice}"
