@@ -48,9 +48,8 @@ class Experience:
         self._config, self._control = config, ControlText(control)
         self._examiner = Examiner(config.tasks)
         self._admissions: dict[str, Admission] = {}
-        self._given, self._refused = 0, 0
-        """Groups that were examined so far, and those refused in earlier passes over the archive."""
-        self._pass, self._order = -1, list[int]()
+        self._given = 0
+        """Groups that were examined so far."""
 
     @property
     def seed_key(self) -> tuple[str | int, ...]:
@@ -58,8 +57,8 @@ class Experience:
 
     @property
     def refused(self) -> int:
-        """What the swarm refused, and the archive's groups that did not hold."""
-        return self.swarm.refused + self._refused + sum(sum(one.refused.values()) for one in self._admissions.values())
+        """What the swarm refused, and what of the archive did not hold in this pass over it."""
+        return self.swarm.refused + sum(one.refused.total() for one in self._admissions.values())
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         self.swarm.share(rollouts)
@@ -90,29 +89,25 @@ class Experience:
         self._examiner.close()
 
     def _next(self, count: int) -> Iterator[bytes]:
-        """The next groups, of this pass over the archive alone."""
-        for _ in range(min(count, len(self._groups))):
-            number, place = divmod(self._given, len(self._groups))
-            if number != self._pass:
-                self._pass = number
-                self._order = Random(seed_of(self._seed, number)).sample(range(len(self._groups)), len(self._groups))
-                self._refused = self.refused - self.swarm.refused
-                self._admissions.clear()  # what was given in an earlier pass is no duplicate
+        """The next groups, of this pass over the archive alone, in its own order."""
+        number, place = divmod(self._given, len(self._groups))
+        if place == 0:
+            self._admissions.clear()  # what was given in an earlier pass is no duplicate
+        for at in Random(seed_of(self._seed, number)).sample(range(len(self._groups)), len(self._groups))[place:][
+            :count
+        ]:
             self._given += 1
-            yield self._groups[self._order[place]]
+            yield self._groups[at]
 
     def _examined(self, envelope: bytes) -> Scored | None:
         statement, sealed = open_envelope(envelope)  # which the reader has opened before
-        admission = self._admissions.get(statement.swarm) or self._admission(statement.swarm)
+        if not (admission := self._admissions.get(statement.swarm)):
+            limits, generations = AdmissionLimits.of(self._config), self._config.policy.num_generations
+            admission = Admission(statement.swarm, self._examiner, limits, num_generations=generations)
+            admission.control = self._control
+            self._admissions[statement.swarm] = admission
         if not check_signature(sealed, statement):
             admission.refused["signature"] += 1
             return None
         peer = admission.peers.get(statement.key, statement.time)
         return admission.examine(Claim(statement.rollout.public(), statement.key, peer), patient=True)[0]
-
-    def _admission(self, swarm: str) -> Admission:
-        """What checks the groups of one swarm, whose name is part of its questions."""
-        generations, limits = self._config.policy.num_generations, AdmissionLimits.of(self._config)
-        made = self._admissions[swarm] = Admission(swarm, self._examiner, limits, num_generations=generations)
-        made.control = self._control
-        return made
