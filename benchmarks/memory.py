@@ -53,8 +53,7 @@ def measured(settings: dict[str, Any]) -> int:
     """Peak resident bytes of this process, after a run."""
     from shoal.config.load import make_config
     from shoal.runs.build import Nodes
-    from shoal.runs.curves import draw_curves
-    from shoal.runs.folder import RunFolder, read_metrics
+    from shoal.runs.folder import RunFolder
     from shoal.runs.run import Run
     from shoal.runs.watcher import Watcher
     from shoal.sandbox.verifier import Verifier
@@ -70,7 +69,6 @@ def measured(settings: dict[str, Any]) -> int:
         out = Path(place) / "run"
         with RunFolder.create(out, config.to_toml()) as folder, closing(Nodes(config, verifier=verifier)) as nodes:
             Run(nodes, folder, Watcher()).go(threading.Event())
-            draw_curves(read_metrics(folder.path), out / "curves.png", "memory")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -16,7 +16,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image  # which matplotlib needs
 
-from shoal.runs.curves import INK, MUTED
 from shoal.runs.disk import write_atomically
 from shoal_lab.measures import curves, flops, held_out
 from shoal_lab.results import RunResult, Runs, cuts
@@ -31,6 +30,7 @@ TERA: Final = 1e12
 DPI: Final = 150
 RESAMPLES: Final = 2000
 """For the band around a curve, which has many points."""
+INK, MUTED = "#222222", "#6b6b6b"
 COLOURS: Final = ("#000000", "#0b5394", "#c05a00", "#38a169", "#8e3a9d", "#b58900")
 DASHES: Final[tuple[Any, ...]] = ("-", (0, (6, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.2, 2)), (0, (3, 1.5)))
 MARKS: Final = "osD^vP"

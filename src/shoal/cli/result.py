@@ -13,7 +13,7 @@ from shoal.config.settings import ENDLESS, Config
 from shoal.display.answers import print_pairs
 from shoal.display.figures import Progress, clock
 from shoal.display.text import print_next, print_paragraph, print_warning
-from shoal.runs.folder import CURVES, best_model, best_node, checkpoints, read_metrics
+from shoal.runs.folder import best_model, best_node, checkpoints, read_metrics
 from shoal.runs.standing import RECENT, REWARD, RIGHT, measured
 from shoal.runs.transcripts import pairs
 
@@ -43,7 +43,6 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
     say(f"folder   {folder}")
     if model:
         say(f"model    {model}")
-    say(f"picture  {folder / CURVES}")
     run = shlex.quote(str(folder))
     allow_code = " --allow-code" if config.code else ""
     goes_on = bool(checkpoints(folder))

@@ -6,7 +6,6 @@
     learned.parquet/          a row for each rollout that a node learned from: who learned from whom
     transcripts.parquet/      a row for each answer to the same few held-out questions, before, during and after
     warnings.json             what is wrong, in plain words
-    curves.png
     trackers/                 what belongs to --report-to: the id of each tracker's run, and files of local trackers
     checkpoints/round-000012/ all that the run needs to go on; the last two are kept
 
@@ -54,7 +53,7 @@ from shoal.untrusted import UNDECODABLE, json_safe, open_regular, parse_json, pr
 
 Row = Mapping[str, Any]
 
-CONFIG, METRICS, CURVES, CHECKPOINTS = "config.toml", "metrics.jsonl", "curves.png", "checkpoints"
+CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
 WARNINGS = "warnings.json"
 """What is wrong with the run: `write_warnings`."""
 STATUS = "swarm.json"

@@ -31,7 +31,7 @@ class Run:
         with closing(Nodes(config)) as nodes:
             Run(nodes, folder, watch).go(threading.Event())
 
-    `runs.session.execute` adds the folder and the curves.
+    `runs.session.execute` adds the folder.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A run from beginning to end: its folder, its nodes, its rounds, its curves.
+"""A run from beginning to end: its folder, its nodes, its rounds.
 
     outcome = execute(Config(rounds=20), out=Path("runs/one"))
 
@@ -26,10 +26,9 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.fetch import fetch_models
 from shoal.runs.build import Nodes, SwarmNode, shortens
 from shoal.runs.choices import choose
-from shoal.runs.curves import draw_curves
 from shoal.runs.data import check_data
 from shoal.runs.disk import write_atomically
-from shoal.runs.folder import CONFIG, CURVES, RunFolder, read_metrics
+from shoal.runs.folder import CONFIG, RunFolder, read_metrics
 from shoal.runs.run import Run
 from shoal.runs.trackers import makers_of, started
 from shoal.runs.watcher import Watcher
@@ -115,7 +114,6 @@ def execute(
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
         run.go(stop, ends)
-        draw_curves(read_metrics(folder.path), folder.path / CURVES, title(config))
         run.record.close_trackers()
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         warnings = tuple(run.record.warnings.values())
@@ -213,11 +211,3 @@ def new_folder() -> Path:
     name = Path("runs") / time.strftime("%Y%m%d-%H%M%S")
     candidates = [name, *(name.with_name(f"{name.name}-{number}") for number in range(2, 100))]
     return next(path for path in candidates if not path.exists())
-
-
-def title(config: Config) -> str:
-    """The title of a run's curves."""
-    tasks = "own tasks" if config.tasks.sources else config.tasks.suite
-    models = " + ".join(Path(name.partition("://")[2] or name).name for name in config.policy.model)
-    nodes = f"{config.round.nodes} nodes" if config.round.nodes > 1 else "a node"
-    return f"{nodes} of {models} on {tasks}, I = {config.round.local}, J = {config.round.peers}"

@@ -1,4 +1,4 @@
-"""How a run stands: the numbers of which the window, the terminal, a run's last lines, `curves.png` and the model card
+"""How a run stands: the numbers of which the window, the terminal, a run's last lines and the model card
 show the same. A curve of several nodes is their mean in each round, then smoothed, and only then thinned.
 
     begun, now = before_and_now([[0.07, 0.31, 0.57]])     # right on held-out questions, over the nodes

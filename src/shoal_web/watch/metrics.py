@@ -85,7 +85,7 @@ class Metrics:
 
     def curve(self, query: CurveQuery) -> Data:
         """The figure against rounds: of each node, the mean over the nodes that have it in a round, or that of each
-        figure below it (`eval/pass@1/gcd`). What is aggregated is smoothed as in `curves.png`, and then thinned to
+        figure below it (`eval/pass@1/gcd`). What is aggregated is smoothed, and then thinned to
         `points` means over adjacent rounds: so a mean lies among its lines."""
         if query.by == "node":
             known = dict(list(self._known(query.metric, query).items())[:DRAWN])

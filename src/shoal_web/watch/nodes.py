@@ -87,7 +87,7 @@ def node_lines(metrics: Metrics) -> list[Data]:
 
 
 def standing(metrics: Metrics, lines: list[Data]) -> Data:
-    """How all nodes stand together, as the terminal and `curves.png` have it."""
+    """How all nodes stand together, as the terminal has it."""
     shares = [node.known(RIGHT)[1].tolist() for node in metrics.nodes.values()]
     means = {key: over_nodes(line[key] for line in lines) for key in ("reward", "blind")}
     questions = max((line["questions"] or 0 for line in lines), default=0) or None

@@ -91,7 +91,6 @@ def test_a_finished_run_says_what_next(run: Path) -> None:
     ):
         assert f":\n  {step}\n" in text
     assert "2 rounds on cpu, float32 in 6:12\n" in text
-    assert f"picture  {run / 'curves.png'}\n" in text
     assert "shoal watch" not in said(run, finished=True, quiet=True)
     assert text.count(":\n  shoal ") == 4
 

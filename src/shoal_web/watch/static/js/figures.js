@@ -18,7 +18,7 @@ function heardFigures(summary) {
   ];
 }
 
-/** The numbers are those of `runs.standing`, as in the terminal and in curves.png. */
+/** The numbers are those of `runs.standing`, as in the terminal. */
 function runFigures({ standing, of_rounds, rounds, left, nodes, swarm }) {
   const [before, now] = [standing.right[0], standing.right.at(-1)];
   const count = swarm ? [swarm.peers, "peer"] : [nodes.length, "node"];
