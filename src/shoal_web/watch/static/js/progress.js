@@ -8,7 +8,7 @@ import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
 
 const BASES = [["eval/blind", "blind"], ["eval/shuffled", "shuffled"]];
-const SMOOTH = 10; // rounds of a mean, as in curves.png
+const SMOOTH = 10; // rounds of a mean
 
 /** What a chart of held-out pass@1 shows. */
 function heldOutNote(series) {
