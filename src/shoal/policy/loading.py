@@ -282,7 +282,7 @@ def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
     eos_id = _turn_end(tokenizer, name, stop_ids, vocabulary(model))
     if not tokenizer.chat_template and not is_in_lines(tokenizer):
         # A base model goes on with the next question: what it says in one line is its answer.
-        found = (tokenizer(text, add_special_tokens=False).input_ids for text in ("\n", "\n\n"))
+        found = (ids_of(tokenizer, text) for text in ("\n", "\n\n"))
         line_ends = [ids[0] for ids in found if len(ids) == 1]  # tokens that are an end of line and nothing else
         stop_ids, eos_id = stop_ids.union(line_ends), next(iter(line_ends), eos_id)
     pad_id = tokenizer.pad_token_id

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from shoal.admission.bounded import Bucket, Recent
 from shoal.rollout import QuestionId
@@ -74,37 +75,16 @@ class Session:
     interrupted: bool = False
 
 
-class Reason(StrEnum):
-    """Why a request is refused, with its HTTP status."""
-
-    malformed = "malformed", 400
-    judge = "judge", 403
-    clock = "clock", 409
-    signature = "signature", 403
-    work = "work", 403
-    newcomers = "newcomers", 429
-    open = "open", 409
-    round = "round", 409
-    rate = "rate", 429
-    crowded = "crowded", 503
-    unknown = "unknown", 404
-    answered = "answered", 409
-    late = "late", 409
-    full = "full", 503
-    size = "size", 413
-    slow = "slow", 408
-    busy = "busy", 503
-
-    status: int
-
-    def __new__(cls, name: str, status: int) -> Reason:
-        made = str.__new__(cls, name)
-        made._value_, made.status = name, status
-        return made
+STATUS: Final = {
+    **{"malformed": 400, "judge": 403, "signature": 403, "work": 403, "unknown": 404, "slow": 408, "clock": 409},
+    **{"open": 409, "round": 409, "answered": 409, "late": 409, "size": 413, "newcomers": 429, "rate": 429},
+    **{"crowded": 503, "full": 503, "busy": 503},
+}
+"""Why a request is refused, with its HTTP status."""
 
 
 class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
-    def __init__(self, reason: Reason, detail: str, retry_after: float | None = None) -> None:
+    def __init__(self, reason: str, detail: str, retry_after: float | None = None) -> None:
         super().__init__(detail)
         self.reason, self.detail, self.retry_after = reason, detail, retry_after
 
@@ -179,9 +159,9 @@ class Rules:
         self._check_judge(ask.judge)
         ahead = ask.time - self.clock()
         if abs(ahead) > self.terms.clock_error:
-            raise Refused(Reason.clock, f"your clock is {ahead:+.0f} s off", 0.0)
+            raise Refused("clock", f"your clock is {ahead:+.0f} s off", 0.0)
         if not is_worked(self.judge, ask.key, ask.work, self.terms.work) and self._find(ask.key) is None:
-            raise Refused(Reason.work, f"a new key must show {self.terms.work} bits of work", 0.0)
+            raise Refused("work", f"a new key must show {self.terms.work} bits of work", 0.0)
 
     def open(self, ask: Ask, hash: bytes, address: str = "") -> Session:
         """The question that this Ask is granted; the same one if it is sent again. The Ask is signed and screened.
@@ -191,17 +171,17 @@ class Rules:
             if last.ask == hash and last.stage in (Stage.drawing, Stage.open):
                 return last
             wait = max(0.0, last.deadline - now) if last.stage == Stage.open else 1.0
-            raise Refused(Reason.open, f"the question of round {last.round} has no answer yet", wait)
+            raise Refused("open", f"the question of round {last.round} has no answer yet", wait)
         if last is not None and ask.round <= last.round:
             after = f"this key was asked after round {last.round} already, and is asked again after later ones"
-            raise Refused(Reason.round, f"{after}: so it is after --resume; a new run with this key waits as long")
+            raise Refused("round", f"{after}: so it is after --resume; a new run with this key waits as long")
         if len(self) >= terms.sessions:
-            raise Refused(Reason.crowded, f"{terms.sessions} questions are open", terms.limit / 4)
+            raise Refused("crowded", f"{terms.sessions} questions are open", terms.limit / 4)
         if last is None:
             self._let_in(address, now)
         pace = self._paces[ask.key]
         if not pace.take(now) and last is not None:
-            raise Refused(Reason.rate, f"one question in {terms.interval:g} s", pace.wait(now))
+            raise Refused("rate", f"one question in {terms.interval:g} s", pace.wait(now))
         number, expires = (last.number + 1 if last else 0), now + terms.limit
         session = Session(
             self._next_id, ask.key, number, ask.round, ask.model, ask.in_swarm, hash, now, expires, expires
@@ -216,13 +196,13 @@ class Rules:
         self._check_judge(answer.judge)
         session = self._find(answer.key)
         if session is None or not session.posed or session.posed != answer.posed:
-            raise Refused(Reason.unknown, "this is not your last question")
+            raise Refused("unknown", "this is not your last question")
         if session.answer:
             if session.answer != hash:
-                raise Refused(Reason.answered, "you have given another answer to this question")
+                raise Refused("answered", "you have given another answer to this question")
             return session
         if session.stage != Stage.open or self.clock() > session.deadline:
-            raise Refused(Reason.late, f"the time for an answer, {self.terms.limit:g} s, is over")
+            raise Refused("late", f"the time for an answer, {self.terms.limit:g} s, is over")
         return session
 
     def score(self, session: Session, score: float) -> None:
@@ -251,9 +231,9 @@ class Rules:
         known = address in self._addresses
         if known and not self._addresses[address].take(now):
             wait = self._addresses[address].wait(now)
-            raise Refused(Reason.newcomers, "too many new keys from your address", wait)
+            raise Refused("newcomers", "too many new keys from your address", wait)
         if (known or not self._firsts.take(now)) and not self._newcomers.take(now):
-            raise Refused(Reason.newcomers, "too many new keys", self._newcomers.wait(now))
+            raise Refused("newcomers", "too many new keys", self._newcomers.wait(now))
         if not known:
             self._addresses[address].take(now)
 
@@ -263,4 +243,4 @@ class Rules:
 
     def _check_judge(self, judge: bytes) -> None:
         if judge != self.judge:
-            raise Refused(Reason.judge, f"this is the judge {self.judge.hex()}")
+            raise Refused("judge", f"this is the judge {self.judge.hex()}")

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from shoal_host.addresses import address_of
 from shoal_host.judge import reports
 from shoal_host.judge.messages import MAX_BYTES, Envelope, Malformed, Refusal, encode
-from shoal_host.judge.rules import Reason, Refused
+from shoal_host.judge.rules import STATUS, Refused
 from shoal_host.judge.service import Service
 from shoal_web.serving import server
 from shoal_web.serving.pages import read_body
@@ -76,9 +76,9 @@ class Web:
             try:
                 envelope = await reply(await read_body(request, MAX_BYTES), address)
             except Malformed as error:
-                raise Refused(Reason.malformed, str(error)[:200]) from None
+                raise Refused("malformed", str(error)[:200]) from None
             except HTTPException as error:
-                reason = Reason.slow if error.status_code == Reason.slow.status else Reason.size
+                reason = "slow" if error.status_code == STATUS["slow"] else "size"
                 raise Refused(reason, error.detail) from None
             return Response(encode(envelope), media_type="application/msgpack")
 
@@ -89,8 +89,8 @@ class Web:
         reason, wait = error.reason, error.retry_after
         self.service.refused[reason] += 1
         headers = {"retry-after": str(round(wait + 0.5))} if wait is not None else {}
-        message = Refusal(reason.value, error.detail, self.service.clock(), wait, self.service.terms.work)
-        return Response(encode(message), reason.status, headers, "application/msgpack")
+        message = Refusal(reason, error.detail, self.service.clock(), wait, self.service.terms.work)
+        return Response(encode(message), STATUS[reason], headers, "application/msgpack")
 
     async def _gone(self, _: Request, error: Exception) -> Response:
         return Response(status_code=400)  # which nobody reads

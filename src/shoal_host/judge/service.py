@@ -32,7 +32,7 @@ from shoal_host.judge.messages import (
 )
 from shoal_host.judge.questions import Questions
 from shoal_host.judge.records import Records, answer_row, ask_rows, outcome_row
-from shoal_host.judge.rules import Reason, Refused, Rules, Session, Stage, Terms
+from shoal_host.judge.rules import Refused, Rules, Session, Stage, Terms
 from shoal_host.judge.scoring import Scoring, Turns
 
 T = TypeVar("T")
@@ -74,12 +74,12 @@ class Service:
         """The Posed in reply to an Ask. Raises `Malformed` and `Refused`."""
         ask, envelope = open_envelope(data, Ask)
         if self._full:
-            raise Refused(Reason.full, "the judge's disk is full", 60.0)
+            raise Refused("full", "the judge's disk is full", 60.0)
         self.rules.screen(ask)
         _check_signature(envelope, ask.key)
         party = address or ask.key.hex()
         if self.scoring.waiting(party) >= WAITING:
-            raise Refused(Reason.busy, f"{WAITING} answers from your address wait for their scores", 10.0)
+            raise Refused("busy", f"{WAITING} answers from your address wait for their scores", 10.0)
         session = self.rules.open(ask, envelope.hash, address)
         if session.stage == Stage.open:
             return await self._posed(session, party)
@@ -153,7 +153,7 @@ class Service:
         except BaseException as error:
             self.rules.forget(session)
             if isinstance(error, sqlite3.Error | UserError):
-                raise Refused(Reason.busy, f"no question could be made and stored: {error}", 10.0) from None
+                raise Refused("busy", f"no question could be made and stored: {error}", 10.0) from None
             raise
         session.stage = Stage.open
         self._counts["asked"] += 1
@@ -183,7 +183,7 @@ class Service:
         except BaseException as error:
             session.stage, session.answer = Stage.open, b""  # it may be sent again
             if isinstance(error, sqlite3.Error):
-                raise Refused(Reason.busy, f"the answer could not be stored: {error}", 2.0) from None
+                raise Refused("busy", f"the answer could not be stored: {error}", 2.0) from None
             raise
         _start(self._ending, session, self._score(session, text, address))
 
@@ -229,7 +229,7 @@ class Service:
 
 def _check_signature(envelope: Envelope, key: bytes) -> None:
     if not is_signed(envelope, key):
-        raise Refused(Reason.signature, "this is not signed by the key in it")
+        raise Refused("signature", "this is not signed by the key in it")
 
 
 def _start(running: dict[int, asyncio.Task[T]], session: Session, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -6,8 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from shoal_host.host.attendance import MOST
-from shoal_host.host.news import News
+from shoal_host.host.news import MOST, News
 
 
 class Swarm:

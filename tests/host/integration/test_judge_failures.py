@@ -30,7 +30,7 @@ from shoal_host.judge.judges import Judges
 from shoal_host.judge.messages import Answer, Ask, Envelope, Receipt, Verdict, encode, open_envelope, seal
 from shoal_host.judge.questions import Questions
 from shoal_host.judge.records import FILE, Records
-from shoal_host.judge.rules import Reason, Refused, Terms
+from shoal_host.judge.rules import Refused, Terms
 from shoal_host.judge.scoring import Scoring
 from shoal_host.judge.service import Service
 
@@ -140,7 +140,7 @@ def test_low_on_disk_it_asks_nothing_new_and_keeps_answers(service: Service, mon
             assert service.state()["full"]
             with pytest.raises(Refused, match="disk is full") as caught:
                 await other.ask(1)
-            assert (caught.value.reason, caught.value.retry_after) == (Reason.full, 60.0)
+            assert (caught.value.reason, caught.value.retry_after) == ("full", 60.0)
             assert (await node.answer(posed, "1")).score == 1.0
 
     asyncio.run(go())
@@ -157,7 +157,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_and_all_may_come_again(service: 
             pages(1)
             with pytest.raises(Refused, match="the answer could not be stored: database or disk is full") as caught:
                 await node.answer(posed, text)
-            assert (caught.value.reason, caught.value.retry_after) == (Reason.busy, 2.0)
+            assert (caught.value.reason, caught.value.retry_after) == ("busy", 2.0)
             pages(2**30)
             assert (await node.answer(posed, text)).score == 1.0
             await other.ask(1)

@@ -332,6 +332,29 @@ def test_sessions_that_read_nothing_stop_nobody(relay: psutil.Process, honest: H
     until(lambda: honest.last > heard + 5)
 
 
+CONTINUED = {
+    "a subscriber": bytes([0x1E, 0x22]) + number(5) + number(1) + number(4) + b"/**q",
+    "a queryable": bytes([0x1E, 0x24]) + number(5) + number(1) + number(2) + b"/*",
+    "an interest": b"\x79" + number(5) + b"\x33" + number(1) + number(3) + b"/**",
+    "a query": b"\x3c" + number(5) + number(1) + number(3) + b"/**" + b"\x03",
+    "data": b"\x3d" + number(1) + number(2) + b"/x" + b"\x01\x01x",
+}
+
+
+@pytest.mark.parametrize("what", CONTINUED)
+def test_who_continues_a_key_expression_of_the_relay_is_cut(
+    relay: psutil.Process, honest: Honest, port: int, what: str
+) -> None:
+    """Zenoh 1.10.2 declares none to a client, but tells everything in full. One that did would let it be continued,
+    and the forwarder, which does not read what the relay says, would know only the rest."""
+    session = Session(port, f"127.0.5.{1 + list(CONTINUED).index(what)}")
+    session.frame(b"\x79\x01\x33" + key("shoal/**"))  # so the relay says what it knows
+    session.frame(CONTINUED[what])
+    until(lambda: not is_open(session.link), 10)
+    heard = honest.last
+    until(lambda: honest.last > heard + 2)
+
+
 def is_open(link: socket.socket) -> bool:
     link.setblocking(False)
     try:
