@@ -197,18 +197,18 @@ class Admission:
         with self._lock:
             peer = self.peers.get(statement.key, now)
             self._check_rights(peer, statement, now)
-            peer.came(rollout.round, rollout.slot, now)
+            peer.came(rollout.round, rollout.slot, now, statement.time)
             peer.kind, peer.display_name = statement.kind, harmless(statement.display_name)
         return Claim(rollout.public(), statement.key, peer)  # log-probabilities are of no use here, and may be long
 
     def _check_rights(self, peer: Peer, statement: Statement, now: float) -> None:
         round, slot = statement.rollout.round, statement.rollout.slot
-        peer.begin(round, now)
+        peer.begin(round, now, statement.time)
         try:
             _require(now >= peer.muted_until, Reason.muted)
             _require(self.peers.may_use_name(statement.key, now), Reason.name_taken)
             _require(not peer.seen.has(round, slot), Reason.repeated)
-            _require(not peer.leaps(round, now), Reason.round)
+            _require(not (peer.leaps(round, now) or peer.before(round, statement.time)), Reason.round)
             _require(peer.bucket.take(now), Reason.quota)
         except Refused as refusal:
             peer.refused[refusal.reason] += 1

@@ -11,6 +11,7 @@ from shoal.identity.keys import name_of
 from shoal.rollout import QuestionId
 from shoal.untrusted import printable
 from shoal.wire.rollouts import Kind
+from shoal.wire.signed import OLD
 
 PERIOD = 600.0  # seconds; however much a key sends within a period, it counts once towards being known
 KNOWN = 12  # periods with a useful rollout after which a key is known: two hours at least
@@ -23,7 +24,19 @@ ROUNDS = 256  # newest rounds of a key for which is remembered what came; older 
 BEHIND = 64  # rounds before the first one heard of a key that may still come
 LEAP = 64  # rounds that a key may advance in each second: more would let it choose its questions
 AT_ONCE = 1024  # rounds that it may be ahead of that: the last rollouts of a node that shares few come in one instant
-LASTING = ("latest", "last", "admitted", "periods", "period", "refused", "offences", "mutes", "muted_until")
+LASTING = (
+    "latest",
+    "last",
+    "admitted",
+    "periods",
+    "period",
+    "refused",
+    "offences",
+    "mutes",
+    "muted_until",
+    "signed",
+    "life",
+)
 MOST_DIFFERING: Final = 64  # peers that are remembered
 SHOWN: Final = 12  # characters of a version
 
@@ -59,6 +72,9 @@ class Peer:
         """What answers there, by its own word."""
         self.display_name = ""
         """What its owner calls it."""
+        self._late = limits.max_seconds > OLD
+        self.signed = self.life = 0.0
+        """When its newest message was signed, and the last one before it began again."""
         self.latest: int | None = None
         """Its newest round."""
         self.last = now
@@ -82,19 +98,31 @@ class Peer:
         """Whether it has sent useful rollouts for hours."""
         return self.periods >= KNOWN
 
-    def begin(self, round: int, now: float) -> None:
+    def begin(self, round: int, now: float, signed: float) -> None:
         """Starts counting at `round`, if the key is new or all that it sent before is too old to come again. A node
-        that lost its folder begins at an earlier round; only time lets a key advance."""
-        if self.latest is None or now - self.last > self._limits.max_seconds + FUTURE:
+        that lost its folder begins at an earlier round; only time lets a key advance. In a place, where messages come
+        late, the times at which they were `signed` say so."""
+        if self.latest is not None and self._late:
+            began_again = round < self.latest and signed > self.signed + OLD
+            self.life = self.signed if began_again else self.life
+        else:
+            began_again = now - self.last > self._limits.max_seconds + FUTURE
+        if self.latest is None or began_again:
             self.seen = SeenRounds(ROUNDS, floor=round - BEHIND - 1)
             self.latest = round if self.latest is None else min(round, self.latest)
+
+    def before(self, round: int, signed: float) -> bool:
+        """Whether a message is from before the node began again."""
+        later = self.latest is not None and round > self.latest
+        return self._late and (signed <= self.life or (later and signed < self.signed - OLD))
 
     def leaps(self, round: int, now: float) -> bool:
         """Whether `round` is further ahead than time allows."""
         return self._allowed(round, now) < 0
 
-    def came(self, round: int, slot: int, now: float) -> None:
+    def came(self, round: int, slot: int, now: float, signed: float) -> None:
         """A rollout of this round and slot came."""
+        self.signed = max(signed, self.signed)
         self.seen.add(round, slot)
         self._ahead = min(AT_ONCE, self._allowed(round, now))
         self.latest = max(round, self.latest if self.latest is not None else round)

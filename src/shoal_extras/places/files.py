@@ -33,7 +33,6 @@ MAX_MESSAGES: Final = 4096
 """Of a file."""
 _CODES: Final[dict[int, Channel]] = {ord("r"): "rollouts", ord("n"): "notices"}
 _NAME: Final = re.compile(r"(\d{8}T\d{2})\d{7}-([0-9a-f]{64})-([0-9a-f]{32})", re.ASCII)
-_HOUR: Final = re.compile(r"\d{8}T\d{2}", re.ASCII)
 
 
 class BadFile(ValueError):  # noqa: N818 (it is what a stranger wrote, not a fault)
@@ -63,8 +62,11 @@ class FileName:
 
     @property
     def time(self) -> float:
-        """Seconds since 1970, by the writer's clock."""
-        return hour_time(self.hour) + 60 * int(self.name[11:13]) + int(self.name[13:18]) / 1000
+        """Seconds since 1970, by the writer's clock; 0 for a time that is none."""
+        try:
+            return timegm(time.strptime(self.name[:15], "%Y%m%dT%H%M%S")) + int(self.name[15:18]) / 1000
+        except ValueError:
+            return 0.0
 
     def holds(self, data: bytes) -> bool:
         """Whether `data` is all of the file."""
@@ -83,12 +85,9 @@ def name_of(data: bytes, address: str, now: float) -> FileName:
     return FileName(f"{stamp}-{address}-{_digest(data)}")
 
 
-def hour_time(hour: str) -> float:
-    """When the hour began that a folder is named after, in seconds since 1970; -1 for a name that is none."""
-    try:
-        return float(timegm(time.strptime(hour, "%Y%m%dT%H"))) if _HOUR.fullmatch(hour) else -1.0
-    except ValueError:
-        return -1.0
+def hour_of(at: float) -> str:
+    """The folder of what is added at this time (seconds since 1970)."""
+    return time.strftime("%Y%m%dT%H", time.gmtime(at))
 
 
 def pack(messages: Iterable[tuple[Channel, bytes]]) -> bytes:

@@ -7,16 +7,18 @@
 What was found is remembered within bounds: a flood of names can make this node look at some files twice.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from shoal.admission.bounded import Recent
-from shoal_extras.places.files import FileName, hour_time, parse_name
+from shoal_extras.places.files import FileName, hour_of, parse_name
 from shoal_extras.places.store import Store
 
 HOUR: Final = 3600.0
 AHEAD: Final = 26 * HOUR
 """Seconds that the clock of a writer may be ahead or behind. What is of the future is refused, and its clock named."""
+HOURS_NAME: Final = re.compile(r"\d{8}T\d{2}", re.ASCII)
 HOURS: Final = 128
 """Folders of which is remembered what was found."""
 NAMES: Final = 100_000
@@ -43,25 +45,26 @@ class Listing:
 
     def look(self, now: float) -> Iterator[FileName]:
         """What has come since the last look; at the first one, the files of the last hours. Raises `OSError`."""
-        found = {hour: at for hour in self._store.names(self._prefix) if (at := hour_time(hour)) >= 0}
-        self.ahead = bool(found) and min(found.values()) > now + AHEAD
-        hours = sorted(hour for hour, at in found.items() if now - self._age - HOUR < at < now + AHEAD)
-        old = [hour for hour in hours if found[hour] < now - 2 * HOUR]
+        first, recent, late, end = (hour_of(max(0.0, now + by)) for by in (-self._age, -2 * HOUR, -AHEAD, AHEAD))
+        names = [name for name in self._store.names(self._prefix) if HOURS_NAME.fullmatch(name)]
+        self.ahead = bool(names) and min(names) > end
+        hours = sorted(name for name in names if first <= name <= end)
+        old = [hour for hour in hours if hour < recent]
         if self._older is None:
             self._older = list(old)
             self._stamps = {hour: (stamp, True) for hour in old if (stamp := self._stamp(hour)) is not None}
-        late = [hour for hour in old if found[hour] > now - AHEAD]
+        turns = [hour for hour in old if hour > late]
         self._turn += 1
         for hour in hours:
             stamp = self._stamp(hour)
             if stamp is None:  # a store that cannot say: the hours of late writers take turns
-                if hour not in old or hour == late[self._turn % len(late) - 1 if late else 0]:
+                if hour >= recent or (turns and hour == turns[self._turn % len(turns)]):
                     yield from self._new(hour)
                 continue
             last, twice = self._stamps.get(hour, (None, False))
             if stamp != last or not twice:
-                self._stamps[hour] = stamp, stamp == last
                 yield from self._new(hour)
+                self._stamps[hour] = stamp, stamp == last
 
     @property
     def done(self) -> bool:
@@ -79,7 +82,13 @@ class Listing:
     def _new(self, hour: str) -> Iterator[FileName]:
         found = self._found[hour]
         self.foreign.pop(hour, None)
-        for name in self._store.names(f"{self._prefix}/{hour}"):
+        try:
+            names = list(self._store.names(f"{self._prefix}/{hour}"))
+        except OSError:
+            if self._stamp(hour) is None:
+                raise
+            names = ["(no folder)"]  # a link, a file, or one that nobody may read
+        for name in names:
             if (file := parse_name(hour, name)) is None:
                 if not name.startswith("."):
                     self.foreign[hour] = name

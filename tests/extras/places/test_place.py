@@ -17,7 +17,7 @@ from shoal.identity.keys import Identity
 from shoal.membership.settings import check_network
 from shoal.wire.rollouts import seal
 from shoal_extras.places import reader, store, transport
-from shoal_extras.places.files import MAX_FILE, name_of, pack
+from shoal_extras.places.files import MAX_FILE, hour_of, name_of, pack
 
 Make = Callable[..., Node]
 
@@ -77,6 +77,8 @@ def test_hostile_files_do_no_harm(shared: Path, make: Make, tmp_path: Path) -> N
     (hour / name(4)).mkdir()
     put(shared, b"not a name", eve.id, name="README")
     (hour.parent / "20991231T23").symlink_to(tmp_path, target_is_directory=True)
+    (hour.parent / hour_of(time.time() + 3600)).symlink_to(tmp_path, target_is_directory=True)
+    (hour.parent / hour_of(time.time() - 3600)).write_bytes(b"a file")
     (hour.parent / "99999999T99").mkdir()
     (hour.parent / "..evil").mkdir()
     ada = make()
@@ -85,7 +87,7 @@ def test_hostile_files_do_no_harm(shared: Path, make: Make, tmp_path: Path) -> N
     until(lambda: ada.dropped["unreadable file"] >= 5 and ada.dropped["bad file"] >= 4)
     until(lambda: ada.admission.refused == {"key": 1, "malformed": 1})
     assert ada.faults == 0
-    until(lambda: "README" in ada.status()["warning"])
+    until(lambda: "has files of other programs" in ada.status()["warning"])
 
 
 def test_a_million_names_hide_nobody_who_was_useful(
@@ -168,6 +170,23 @@ def test_who_comes_days_later_learns_from_what_is_there(shared: Path, make: Make
     late = pack([("rollouts", sealed(bob, -1.5 * day))])  # it was on its way for long
     put(shared, late, bob.identity.id, time.time() - 1.5 * day)
     until(lambda: 4 in ada.got_from(bob))
+
+
+def test_a_node_that_begins_again_on_another_day_is_heard(shared: Path, make: Make, tmp_path: Path) -> None:
+    """Its rounds begin at 1 again, whatever is read first; what was seen is not taken twice."""
+    (tmp_path / "other").mkdir()
+    ada, bob, day = make(), make(tmp_path / "other"), 86_400
+    for start, ago in ((500, day), (0, 3600)):
+        bob.round = start
+        data = [("rollouts", sealed(bob, 30 * number - ago)) for number in range(5)]
+        put(shared, pack(data), bob.identity.id, time.time() - ago)
+        until(lambda start=start: ada.got_from(bob)[-5:] == [start + number for number in range(1, 6)])
+    assert ada.admission.refused.total() == 0
+    old = next(path for path in sorted(shared.rglob("2*-*")))
+    put(shared, old.read_bytes(), bob.identity.id)  # somebody adds a copy of yesterday's file
+    until(lambda: ada.admission.refused == {"round": 5})
+    late = make()
+    until(lambda: late.got_from(bob)[:5] == [1, 2, 3, 4, 5])
 
 
 def test_a_clock_that_is_off_is_named(shared: Path, make: Make, tmp_path: Path) -> None:
