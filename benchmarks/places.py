@@ -96,36 +96,47 @@ def join(folder: Path) -> dict[str, float]:
     }
 
 
-def rounds(folder: Path, seconds: float = 12.0) -> dict[str, float]:
-    shoal = [sys.executable, "-m", "shoal"]
-    found = {}
+def relay(folder: Path) -> dict[str, float]:
+    words = ["relay", "--listen", "tcp/127.0.0.1:17447"]
+    carrier = subprocess.Popen([sys.executable, "-m", "shoal", *words], stdout=-3, stderr=-3)
+    try:
+        return rounds(folder, "127.0.0.1:17447")
+    finally:
+        carrier.kill()
+        carrier.wait()
+
+
+def through_folder(folder: Path) -> dict[str, float]:
     (folder / "shared").mkdir()
-    for kind, words in (("relay", ["127.0.0.1:17447"]), ("folder", [str(folder / "shared")])):
-        running = []
-        if kind == "relay":
-            running.append(subprocess.Popen([*shoal, "relay", "--listen", "tcp/127.0.0.1:17447"], stdout=-3, stderr=-3))
-            time.sleep(2)
-        runs = [folder / f"{kind}-{n}" for n in range(2)]
-        for n, run in enumerate(runs):
-            rest = ["--rounds", "1000000", "--eval-every", "0", "--threads", "1", "--seed", str(n), "--out", str(run)]
-            home = os.environ | {"SHOAL_HOME": str(folder / f"home-{n}")}
-            running.append(subprocess.Popen([*shoal, "join", *words, *rest], stdout=-3, stderr=-3, env=home))
-        try:
-            while not all(run.exists() and len(read_metrics(run)) > 5 for run in runs):
-                time.sleep(0.2)
-            before = [len(read_metrics(run)) for run in runs]
-            time.sleep(seconds)
-            found[kind] = round(sum(len(read_metrics(run)) for run in runs) / seconds - sum(before) / seconds, 2)
-            status = json.loads((runs[0] / "swarm.json").read_text())
-            found[f"{kind}_admitted"] = status["admission"]["admitted"]
-        finally:
-            for process in running:
-                process.kill()
-                process.wait()
-    return found
+    return rounds(folder, str(folder / "shared"))
+
+
+def rounds(folder: Path, where: str, seconds: float = 15.0) -> dict[str, float]:
+    running, runs = [], [folder / f"run-{n}" for n in range(2)]
+    for n, run in enumerate(runs):
+        few = ["--eval-every", "0", "--eval-questions", "1", "--eval-samples", "1", "--checkpoint-every", "0"]
+        words = ["join", where, "--rounds", "1000000", *few, "--threads", "1", "--seed", str(n), "--out", str(run)]
+        home = os.environ | {"SHOAL_HOME": str(folder / f"home-{n}")}
+        running.append(subprocess.Popen([sys.executable, "-m", "shoal", *words], stdout=-3, stderr=-3, env=home))
+    try:
+        while not all((run / "swarm.json").exists() and len(read_metrics(run)) > 3 for run in runs):
+            time.sleep(0.2)
+        before = sum(len(read_metrics(run)) for run in runs)
+        time.sleep(seconds)
+        after = sum(len(read_metrics(run)) for run in runs)
+        admitted = [json.loads((run / "swarm.json").read_text())["admission"]["admitted"] for run in runs]
+        return {"rounds_a_second": round((after - before) / seconds, 2), "admitted": sum(admitted)}
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 if __name__ == "__main__":
     [what] = sys.argv[1:]
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as made:
-        print(json.dumps({"scan": scan, "join": join, "rounds": rounds}[what](Path(made)), indent=1))
+        print(
+            json.dumps(
+                {"scan": scan, "join": join, "relay": relay, "folder": through_folder}[what](Path(made)), indent=1
+            )
+        )

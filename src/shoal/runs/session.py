@@ -97,6 +97,9 @@ def execute(
         watcher = stack.enter_context(watch(names, read_metrics(folder.path)))
         if identity and shortens(config, joins=True):
             choices.append(STRANGERS)
+        if identity and config.network.carrier == "place":
+            kept = f"up to 30 days and {config.network.keep_mb} MB; whoever reads the place may keep it longer"
+            choices.append(f"place          {config.network.connect[-1]} keeps what this node shares: {kept}")
         for line in [*choices, f"window         shoal watch {shlex.quote(str(folder.path))}"]:
             watcher.say(line)
         for fault in faults:

@@ -119,12 +119,12 @@ class Reader:
     def oddity(self, places: list[Place]) -> str:
         """What is strange there, in a line."""
         if late := list(self._unfinished):
-            return f"not all there yet (half-synchronised?): {late[0].name[:24]}…" + f" and {len(late) - 1} more files"
+            more = f" and {len(late) - 1} more" if len(late) > 1 else ""
+            return f"a file is not all there yet (half-synchronised?): {late[0].name}{more}"
         for place in places:
             if place.listing.ahead:
                 return f"all files in {place.store.name} are of a later day: is the clock of this machine wrong?"
-            if place.listing.foreign:
-                hour, name = next(iter(place.listing.foreign.items()))
+            for hour, name in list(place.listing.foreign.items())[:1]:
                 return f"{place.store.name} has files of other programs, which are left: {hour}/{printable(name, 80)}"
         return ""
 

@@ -122,7 +122,8 @@ class PlaceTransport(Transport):
                 self._save()
                 if not (box := self._outbox):
                     return
-                if ending or box.size >= FULL or now - self._sealed >= self._interval():
+                due = not self._failures and now - self._sealed >= self._interval()  # else few files, full ones
+                if ending or due or box.size >= FULL:
                     box.seal(time.time())
                     self._sealed = now
             if ending or now >= self._retry:

@@ -16,7 +16,7 @@ from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.membership.settings import check_network
 from shoal.wire.rollouts import seal
-from shoal_extras.places import reader, store, transport
+from shoal_extras.places import outbox, reader, store, transport
 from shoal_extras.places.files import MAX_FILE, hour_of, name_of, pack
 
 Make = Callable[..., Node]
@@ -122,12 +122,19 @@ def test_what_is_half_there_is_named_and_read_once_it_is_whole(shared: Path, mak
     assert ada.admission.refused.total() == 0
 
 
-def test_a_place_that_goes_away_and_one_that_is_full_lose_nothing(shared: Path, make: Make) -> None:
+def test_a_place_that_is_away_for_long_gets_all_when_it_is_back(
+    shared: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "WAITING", 2 * outbox.FULL)  # two files, however little is in them
+    monkeypatch.setattr(transport, "SLOWEST", 1.0)
     ada = make()
     away = shared.with_name("away")
     shared.rename(away)
     until(lambda: "the folder is not there" in ada.status()["note"])
-    ada.share([ada.rollout() for _ in range(20)])
+    for number in range(10):
+        ada.share([ada.rollout() for _ in range(2)])
+        until(lambda number=number: ada.status()["sent"]["messages"] == 2 * number + 2)
+        time.sleep(0.3)
     until(lambda: "what this node shares waits here" in ada.status()["warning"])
     away.rename(shared)
     bob = make()
