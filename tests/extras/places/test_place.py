@@ -193,7 +193,7 @@ def test_a_node_that_begins_again_on_another_day_is_heard(shared: Path, make: Ma
     put(shared, old.read_bytes(), bob.identity.id)  # somebody adds a copy of yesterday's file
     until(lambda: ada.admission.refused == {"round": 5})
     late = make()
-    until(lambda: late.got_from(bob)[:5] == [1, 2, 3, 4, 5])
+    until(lambda: {1, 2, 3, 4, 5} <= set(late.got_from(bob)))
 
 
 def test_a_clock_that_is_off_is_named(shared: Path, make: Make, tmp_path: Path) -> None:
