@@ -27,10 +27,8 @@ from shoal.transports.base import Channel
 from shoal.wire.rollouts import MAX_BYTES
 
 MAGIC: Final = b"shoal place 1\n"
-MAX_FILE: Final = 4 << 20
-"""Bytes of a file. Writers begin a new one at a quarter of it."""
-MAX_MESSAGES: Final = 4096
-"""Of a file."""
+MAX_FILE: Final = 4 << 20  # bytes of a file. Writers begin a new one at a quarter of it
+MAX_MESSAGES: Final = 4096  # of a file
 _CODES: Final[dict[int, Channel]] = {ord("r"): "rollouts", ord("n"): "notices"}
 _NAME: Final = re.compile(r"(\d{8}T\d{2})\d{7}-([0-9a-f]{64})-([0-9a-f]{32})", re.ASCII)
 

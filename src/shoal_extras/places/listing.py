@@ -19,10 +19,8 @@ HOUR: Final = 3600.0
 AHEAD: Final = 26 * HOUR
 """Seconds that the clock of a writer may be ahead or behind. What is of the future is refused, and its clock named."""
 HOURS_NAME: Final = re.compile(r"\d{8}T\d{2}", re.ASCII)
-HOURS: Final = 128
-"""Folders of which is remembered what was found."""
-NAMES: Final = 100_000
-"""Of one folder, that are remembered."""
+HOURS: Final = 128  # folders of which is remembered what was found
+NAMES: Final = 100_000  # of one folder, that are remembered
 
 
 class Listing:

@@ -20,8 +20,7 @@ from shoal.untrusted import read_regular
 
 DOMAIN: Final = b"shoal member v1\0"
 MAX_BYTES: Final = 1 << 20
-MOST: Final = 1000
-"""Members that are read."""
+MOST: Final = 1000  # members that are read
 SCHEMES: Final = ("hf", "s3", "gs", "az", "abfs", "ssh", "sftp", "memory")
 """Of places in a list, besides folders in one that is a file of this machine."""
 TIMEOUT: Final = 20.0

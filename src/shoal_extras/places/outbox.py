@@ -21,10 +21,8 @@ from typing import Final
 from shoal.transports.base import Channel
 from shoal_extras.places.files import MAGIC, MAX_FILE, BadFile, FileName, frame, name_of, pack, parse_name, unpack
 
-FULL: Final = MAX_FILE // 4
-"""Bytes after which a file is sealed."""
-WAITING: Final = 256 << 20
-"""Bytes of sealed files that wait; then the oldest go."""
+FULL: Final = MAX_FILE // 4  # bytes after which a file is sealed
+WAITING: Final = 256 << 20  # bytes of sealed files that wait; then the oldest go
 STALE: Final = 1800.0
 """Seconds after which a file that waits gets a new name: readers look at the latest hours."""
 

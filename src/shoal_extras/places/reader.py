@@ -21,22 +21,14 @@ from shoal_extras.places.files import BadFile, FileName
 from shoal_extras.places.listing import Listing
 from shoal_extras.places.store import Store, Unfinished, read_messages, reason
 
-NODES: Final = 4096
-"""Nodes whose files may wait to be read."""
-FILES: Final = 64
-"""Of each of them."""
-MAX_PASS: Final = 32 << 20
-"""Bytes that are read between two looks."""
-QUEUES: Final = 32
-"""Files whose messages wait in memory; then the rest of the first one goes."""
-EACH: Final = 30.0
-"""Messages of one node that are handed on in a second: admission takes 40."""
-FREE: Final = 256
-"""Messages that are handed on after each look for those who do not say what they need."""
-TRIES: Final = 10
-"""To read a file that is not all there; each time after twice as long."""
-SLOWEST: Final = 300.0
-"""Seconds between two looks at a place that is away, at most."""
+NODES: Final = 4096  # nodes whose files may wait to be read
+FILES: Final = 64  # of each of them
+MAX_PASS: Final = 32 << 20  # bytes that are read between two looks
+QUEUES: Final = 32  # files whose messages wait in memory; then the rest of the first one goes
+EACH: Final = 30.0  # messages of one node that are handed on in a second: admission takes 40
+FREE: Final = 256  # messages that are handed on after each look for those who do not say what they need
+TRIES: Final = 10  # to read a file that is not all there; each time after twice as long
+SLOWEST: Final = 300.0  # seconds between two looks at a place that is away, at most
 
 
 class Place:

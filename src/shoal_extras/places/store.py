@@ -16,50 +16,31 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from shoal.errors import UserError
 from shoal.transports.base import Channel
 from shoal.untrusted import printable
 from shoal_extras.places.files import MAX_FILE, BadFile, FileName, unpack
 
-LISTED: Final = 1_000_000
-"""Names of a folder that are looked at."""
+if TYPE_CHECKING:
+    from shoal_extras.places.url import UrlStore  # fsspec
+
+Store: TypeAlias = "FolderStore | UrlStore"
+LISTED: Final = 1_000_000  # names of a folder that are looked at
 _FOLDER: Final = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | os.O_RDONLY
 _FILE: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | os.O_RDONLY
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
-class Store(Protocol):
-    """Named files in folders. The methods raise `OSError`, and may wait for a network."""
-
-    name: str
-    """What people call it."""
-    every: float
-    """Seconds between two looks, and between two files of one node."""
-    pause: float
-    """Seconds between two writes, at least."""
-
-    def names(self, folder: str) -> Iterator[str]:
-        """What is in a folder, in any order; nothing if there is no such folder."""
-
-    def stamp(self, folder: str) -> float | None:
-        """A number that changes when something is added to the folder; None if that is not known."""
-
-    def read(self, path: str, most: int) -> bytes:
-        """The first `most` bytes of a file, or all of them."""
-
-    def write(self, path: str, data: bytes) -> None:
-        """Adds a file, whole or not at all."""
-
-    def remove(self, path: str) -> None:
-        """Removes a file, if it is there."""
-
-
 class FolderStore:
-    """A folder that all nodes see: a network drive, or one that is kept in step between machines."""
+    """A folder that all nodes see: a network drive, or one that is kept in step between machines. The methods raise
+    `OSError`; those of a store at a URL wait for a network."""
 
-    every, pause = 3.0, 0.0
+    every = 3.0
+    """Seconds between two looks, and between two files of one node."""
+    pause = 0.0
+    """Seconds between two writes, at least."""
 
     def __init__(self, folder: str) -> None:
         """Raises `UserError` unless the folder is there. It may go away and come back."""
@@ -71,17 +52,20 @@ class FolderStore:
             raise UserError(f"there is no folder {folder}: make it first, or name another place")
 
     def names(self, folder: str) -> Iterator[str]:
+        """What is in a folder, in any order; nothing if there is no such folder."""
         if not self._root.is_dir():
             raise OSError(errno.ENOENT, "the folder is not there")
         with contextlib.suppress(FileNotFoundError), self._opened(folder) as handle, os.scandir(handle) as entries:
             yield from (entry.name for entry in itertools.islice(entries, LISTED))
 
     def stamp(self, folder: str) -> float | None:
+        """A number that changes when something is added to the folder; None if that is not known."""
         with contextlib.suppress(OSError), self._opened(folder) as handle:
             return os.fstat(handle).st_mtime_ns
         return 0.0
 
     def read(self, path: str, most: int) -> bytes:
+        """The first `most` bytes of a file, or all of them."""
         folder, _, name = path.rpartition("/")
         with (
             self._opened(folder) as handle,
@@ -92,6 +76,7 @@ class FolderStore:
             return file.read(most)
 
     def write(self, path: str, data: bytes) -> None:
+        """Adds a file, whole or not at all."""
         folder, _, name = path.rpartition("/")
         with self._opened(folder, make=True) as handle:
             with contextlib.suppress(FileNotFoundError):  # left by a process that was killed

@@ -24,14 +24,10 @@ from shoal_extras.places.outbox import FULL, Outbox
 from shoal_extras.places.reader import SLOWEST, Place, Reader
 from shoal_extras.places.store import Store, open_store, reason
 
-HERE: Final = 900.0
-"""Seconds after its last file for which a node counts as there."""
-DAYS: Final = 30
-"""For which own files stay."""
-UNSAVED: Final = 256
-"""Messages that wait in memory while this machine's disk takes none."""
-REMOVED: Final = 20
-"""Own files that are removed in an hour, in which the Hub takes 128 commits."""
+HERE: Final = 900.0  # seconds after its last file for which a node counts as there
+DAYS: Final = 30  # for which own files stay
+UNSAVED: Final = 256  # messages that wait in memory while this machine's disk takes none
+REMOVED: Final = 20  # own files that are removed in an hour, in which the Hub takes 128 commits
 
 
 class PlaceTransport(Transport):

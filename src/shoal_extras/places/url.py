@@ -19,7 +19,6 @@ from shoal.untrusted import printable
 T = TypeVar("T")
 WHOLE: Final = {"s3", "s3a", "gs", "gcs", "abfs", "az", "hf", "memory"}
 """What puts a file whole or not at all, and needs no folders."""
-PACKAGES: Final = {"s3": "shoal[places]", "ssh": "shoal[places]", "sftp": "shoal[places]", "gs": "gcsfs", "az": "adlfs"}
 TIMES: Final = {"memory": (1.0, 0.0), "hf": (300.0, 30.0)}
 """Seconds between two looks or files, and between two writes at least."""
 USUAL: Final = 30.0, 0.0
@@ -37,8 +36,7 @@ class UrlStore:
             fsspec.get_filesystem_class(scheme)
             self._system, self._root = url_to_fs(url)
         except ImportError as error:
-            package = PACKAGES.get(scheme)
-            how = f"pip install '{package}'" if package else printable(str(error), 100)
+            how = f"{printable(str(error), 100)} (s3, ssh: pip install 'shoal[places]')"
             raise UserError(f"a place at {scheme}:// needs another package: {how}") from error
         except Exception as error:  # each file system has its own
             raise UserError(f"{printable(url, 100)} is no place: {in_brief(error)}") from error
