@@ -84,7 +84,9 @@ def _picture(bands: dict[tuple[str, str], pd.DataFrame], arms: list[str], end: f
     if end > 0:
         right.axvline(end / TERA, color=MUTED, linewidth=0.9, linestyle=":")
     columns = max(1, min(len(arms), int(9.6 / (0.6 + 0.09 * max(map(len, arms), default=1)))))
-    legend = figure.legend(loc="outside upper left", ncols=columns, frameon=False, fontsize=9.5, handlelength=3.4)
+    legend = figure.legend(
+        handles=list(left.lines), loc="outside upper left", ncols=columns, frameon=False, fontsize=9.5, handlelength=3.4
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
     data, small = io.BytesIO(), io.BytesIO()
