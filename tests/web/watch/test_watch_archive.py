@@ -47,7 +47,7 @@ def archive(folder: Path, claimed: float | None = None) -> Path:
             texts = [right, "no"] if model == "guppy" else ["no", "nor this"]
             rollout = Rollout(question.id, question.hash, tuple(map(Completion.of, texts)), maker.name, round, 0)
             data = seal(rollout, maker, "reef", time.time() - 3600 + 60 * round, model=model)
-            rewards = [float(text == right) if claimed is None else claimed for text in texts]
+            rewards = task.score(question.id, texts) if claimed is None else [claimed] * len(texts)
             rows.append(archives.Row.made(data, question, rewards))
     rows.sort(key=lambda row: (row.opened().time, row.id))
     archives.write_part(folder, rows[:3])
@@ -82,7 +82,8 @@ def test_a_rollout_is_proven_when_it_is_opened(tmp_path: Path, claimed: float | 
         assert [each["completion"] for each in whole["completions"]] == ["no", "nor this"]
         assert len(proof["key"]) == 64
         assert bool(proof["wrong"]) == (claimed is not None)
-        assert proof["rewards"] == [0.0, 0.0]
+        assert max(proof["rewards"]) < 1
+        assert claimed or proof["rewards"] == [each["reward"] for each in whole["completions"]]
 
 
 def test_an_archive_of_strangers_is_shown_within_bounds(tmp_path: Path) -> None:
