@@ -18,10 +18,11 @@ from shoal.transports.base import Channel, Presence, Transport, TransportContext
 from shoal.wire.rollouts import seal
 from shoal_extras.archive.format import Row, begin, write_part
 from shoal_extras.archive.reader import Reader
-from shoal_extras.archive.worker import Start, Weigh
+from shoal_extras.archive.verify import start_of
+from shoal_extras.archive.worker import Weigh
 
 SWARM, NOW, TASKS = "lagoon", 1.8e9, TasksConfig(suite="pond", only=["chain_sum", "basic_arithmetic"])
-START = Start(TASKS.model_dump(mode="json"))
+START = start_of(TASKS)
 
 
 class Line(Transport):

@@ -23,7 +23,7 @@ from shoal_extras.archive.follow import follow
 from shoal_extras.archive.format import Row, write_part
 from shoal_extras.archive.merge import rewrite, withdraw
 from shoal_extras.archive.reader import read_groups
-from shoal_extras.archive.verify import Verified, proof, verify
+from shoal_extras.archive.verify import Marks, Verified, proof, start_of, verify
 from shoal_extras.places.files import name_of, pack
 from shoal_extras.places.store import open_store
 
@@ -135,14 +135,11 @@ def test_columns_that_do_not_follow_from_the_envelopes_are_found(tmp_path: Path)
 def test_tasks_that_are_not_installed_are_counted_apart(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "a", [envelope(ADA, round) for round in range(3)])
     nothing = make_config({"tasks": {"suite": "games"}}, "test").tasks
-    from shoal_extras.archive.verify import start_of
-
     found: Verified = verify(archive, start_of(nothing))
     assert (found.rollouts, found.not_installed, found.wrong) == (3, 3, {})
 
 
 def test_copies_are_found_also_with_small_changes(tmp_path: Path) -> None:
-    from shoal_extras.archive.verify import Marks
     from shoal_extras.archive.worker import Found, _sketch
 
     marks = Marks()
