@@ -224,7 +224,7 @@ class SwarmConnection:
     def _seal(self, rollout: Rollout) -> bytes:
         """The signed bytes of an own rollout."""
         network, model = self.config.network, self.model and self.model[:256]
-        said = {"kind": self.kind, "display_name": network.display_name or None, "model": model}
+        said: dict[str, Any] = {"kind": self.kind, "display_name": network.display_name or None, "model": model}
         said |= {"not_kept": network.not_kept}
         return seal(rollout, self.identity, self.swarm, time.time(), context=self.secret.context, **said)
 
