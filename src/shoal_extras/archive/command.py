@@ -71,8 +71,9 @@ def _rewrite(args: argparse.Namespace, action: str, folders: list[Path]) -> dict
     """Merges archives, leaves out of one what is not asked for, or withdraws from it."""
     from shoal.identity.keys import Identity, identity_path
     from shoal.membership.settings import secret_of
+    from shoal_extras.archive.format import Row
     from shoal_extras.archive.merge import rewrite, withdraw
-    from shoal_extras.archive.worker import Found, Row
+    from shoal_extras.archive.worker import Found
 
     given = given_settings(args)
     config = config_of(args.config, given, args.allow_code, ("network",))
