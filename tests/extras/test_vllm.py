@@ -444,7 +444,8 @@ def test_a_question_that_is_too_long_gets_no_answer_and_the_others_do() -> None:
     policy = make()
     assert [len(group) for group in policy.generate([long, short, long], 2, seed=1)] == [0, 2, 0]
     assert policy.trouble == "2 of 3 questions leave the model no room for an answer"
-    with pytest.raises(UserError, match="reads 64 tokens"):
-        policy.generate([long, long], 2, seed=1)
+    assert policy.generate([long, long], 2, seed=1) == [(), ()]
+    with pytest.raises(UserError, match="reads 64 tokens"):  # where no question was ever short enough
+        make().generate([long, long], 2, seed=1)
     assert policy.generate([short], 2, seed=1)
     assert not policy.trouble

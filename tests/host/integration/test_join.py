@@ -226,7 +226,7 @@ def test_nodes_of_one_network_find_each_other(tmp_path: Path) -> None:
 WRONG = {
     "no port": ({"connect": ["relay.example.org"]}, "HOST:PORT"),
     "a port that is none": ({"connect": ["127.0.0.1:99999"]}, "HOST:PORT"),
-    "another protocol": ({"connect": ["http://127.0.0.1:80"]}, "HOST:PORT"),
+    "another protocol": ({"connect": ["quic/127.0.0.1:80"]}, "HOST:PORT"),
     "a listener without a port": ({"listen": ["7447"]}, "HOST:PORT"),
     "no name of a swarm": ({"name": ""}, "1 to 64 letters, digits"),
     "a certificate without TLS": ({"connect": ["127.0.0.1:1"], "tls": __file__}, "tls/HOST:PORT"),

@@ -101,7 +101,7 @@ export class Swarm {
       { title: "last seen", number: true, get: (peer) => span(Date.now() / 1000 - peer.last) + " ago" },
       { title: "refused", get: (peer) => (peer.muted > 0 ? `muted for ${span(peer.muted)}; ` : "") + counted(peer.refused) },
     ];
-    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first. What a peer is, it says itself. Taken out: the share of its right answers that they did not need and this node does not say, lately. Limited: this node does not learn from it for so many rounds, since such words, so many of its right answers', were not in its wrong ones.", columns, swarm.admission.peers) : nothing("Nobody has joined yet. On another machine:", `shoal join HOST:PORT --swarm ${swarm.swarm}`));
+    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first. What a peer is, it says itself. Taken out: the share of its right answers that they did not need and this node does not say, lately. Limited: this node does not learn from it for that many rounds, as that share of the words in its right answers was not needed and was not in its wrong ones.", columns, swarm.admission.peers) : nothing("Nobody has joined yet. On another machine:", `shoal join HOST:PORT --swarm ${swarm.swarm}`));
   }
 
   showDefence({ nodes, swarm }) {
