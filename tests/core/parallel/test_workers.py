@@ -153,7 +153,7 @@ def test_where_workers_cannot_be_they_are_refused(settings: dict[str, Any]) -> N
     from shoal.runs.machine import count_workers
 
     learning = {} if "model" in settings else {"node-1": "guppy", "node-2": "guppy"}
-    with pytest.raises(UserError, match=r"round\.workers needs"):
+    with pytest.raises(UserError, match=r"--workers and --on ray need"):
         count_workers(with_workers(2), learning, placed(settings.get("device", "cpu")), ALONE, False)
 
 
