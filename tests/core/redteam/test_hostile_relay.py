@@ -5,7 +5,6 @@ Signing and admission stand above the transport, so a relay is whatever stands b
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 from local_examiner import LocalExaminer
@@ -18,7 +17,7 @@ from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.tasks import Tasks
 from shoal.wire.rollouts import seal
 
-SWARM, ROUNDS = "lagoon", 24
+SWARM, ROUNDS, NOW = "lagoon", 24, 1.8e9
 TASKS = Tasks(TasksConfig())
 ADA, BOB, EVE = (Identity.generate() for _ in range(3))
 Message = tuple[str, bytes]
@@ -35,7 +34,7 @@ class Node:
     """A node that hears others by the relay alone."""
 
     def __init__(self) -> None:
-        self.now = time.time()
+        self.now = NOW
         limits = AdmissionLimits(max_characters=200)
         examiner = LocalExaminer(TASKS, Half())
         self.admission = Admission(SWARM, examiner, limits, num_generations=8, clock=lambda: self.now)
@@ -52,7 +51,7 @@ def sent(maker: Identity, round: int, swarm: str = SWARM, name: str = "") -> Mes
     question = TASKS.draw(1, swarm, maker.id, round)[0]
     texts = tuple(map(Completion.of, (f"{maker.name} {round}", "b")))
     rollout = Rollout(question.id, question.hash, texts, name or maker.name, round, 0)
-    return maker.id, seal(rollout, maker, swarm, time.time())
+    return maker.id, seal(rollout, maker, swarm, NOW)
 
 
 ALL = [sent(ADA, round) for round in range(1, ROUNDS + 1)]

@@ -92,4 +92,7 @@ def test_a_trainer_of_trl_takes_it_as_it_is(
     trainer.train()
     assert any(not value.equal(before[name]) for name, value in model.named_parameters())
     if form == "grpo":
-        assert {log["reward"] for log in trainer.state.log_history if "reward" in log} == {0.5}
+        # half of a group is right, and a wrong answer may have a twelfth
+        found = [log["reward"] for log in trainer.state.log_history if "reward" in log]
+        assert found
+        assert all(0.5 <= reward < 0.55 for reward in found)
