@@ -57,6 +57,7 @@ def lose_a_machine(cluster: Any) -> None:
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
 
+@pytest.mark.cluster
 def test_a_study_of_24_cells_survives_the_loss_of_a_machine(cluster: Any, tmp_path: Path) -> None:
     several = study(12)
     (tmp_path / "study.toml").write_text(tomli_w.dumps(several.model_dump(exclude_none=True, exclude_defaults=True)))
@@ -73,6 +74,7 @@ def test_a_study_of_24_cells_survives_the_loss_of_a_machine(cluster: Any, tmp_pa
     assert write_report(tmp_path, QUIET).exists()
 
 
+@pytest.mark.cluster
 def test_a_lost_cell_goes_on_from_its_last_checkpoint_to_the_same_digits(cluster: Any, tmp_path: Path) -> None:
     pair = study(1, rounds=6, checkpoint_every=2)
     cells = pair.runs()
@@ -91,6 +93,7 @@ def test_a_lost_cell_goes_on_from_its_last_checkpoint_to_the_same_digits(cluster
         assert figures(tmp_path / "ray" / cell.path) == figures(tmp_path / "alone" / cell.path)
 
 
+@pytest.mark.cluster
 def test_a_cell_that_is_larger_than_a_machine_has_its_nodes_on_several(cluster: Any, tmp_path: Path) -> None:
     for _ in range(2):
         cluster.add_node(num_cpus=1, num_gpus=1)  # which nobody uses: on a processor the digits are the same
@@ -103,6 +106,7 @@ def test_a_cell_that_is_larger_than_a_machine_has_its_nodes_on_several(cluster: 
     assert figures(tmp_path / "ray" / cell.path) == figures(tmp_path / "alone" / cell.path)
 
 
+@pytest.mark.cluster
 def test_a_run_with_its_nodes_on_ray_is_the_run_without(cluster: Any, tmp_path: Path) -> None:
     command = (
         "run --nodes 2 --local 1 --peers 1 --threads 1 --only chain_sum --eval-questions 1 --eval-samples 1".split()
@@ -118,6 +122,7 @@ def test_a_run_with_its_nodes_on_ray_is_the_run_without(cluster: Any, tmp_path: 
     assert ray == here  # but for the evaluation after the last round, which was the first one there
 
 
+@pytest.mark.cluster
 def test_too_much_for_the_cluster_is_said_in_a_line(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
