@@ -19,7 +19,7 @@ def test_who_comes_last_learns_from_all_before(
     monkeypatch.setattr(commons, "ROUNDS", 4)
     monkeypatch.setattr(commons, "EVERY", 2)
     assert main(["demo", "commons", "--out", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert "right on questions that it never practised" in said
     assert all(f"{name}: " in said for name in (*commons.FIRST, commons.LATE))
     keys = {file.name.split("-")[1] for file in (tmp_path / "out" / "place").rglob("*-*") if file.is_file()}

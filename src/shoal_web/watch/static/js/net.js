@@ -16,7 +16,10 @@ export async function ask(path, parameters = {}, signal = undefined) {
     throw new Refused("the server does not answer");
   }
   if (answer.status === 401) location.assign("/enter");
-  const data = await answer.json().catch(() => ({}));
+  const data = await answer.json().catch((error) => {
+    if (error.name === "AbortError") throw error; // a newer question came while this answer was read
+    return {};
+  });
   if (!answer.ok) throw new Refused(data.error ?? "the server answers " + answer.status);
   return data;
 }
