@@ -86,7 +86,7 @@ def test_in_the_window_of_a_swarm(name: str, shown: str) -> None:
     notice = Notice(1, "reef", EVE.public, time.time(), 3, display_name=name)
     opened = open_notice(seal_notice(notice, EVE), "reef", time.time())
     assert opened is not None
-    heard = Heard(0.0)
+    heard = Heard()
     assert heard.add(opened, time.time())
     [line] = heard.lines(time.time())
     assert (line["name"], line["display_name"]) == (EVE.name, shown)
