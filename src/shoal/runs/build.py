@@ -241,7 +241,7 @@ class Nodes:
         sources = {name: source for name, source in given.items() if name not in own}
         learning = {name: source for name, source in sources.items() if not is_endpoint(source)}
         count = count_workers(config, learning, self.placement, self.ranks, self.member is not None)
-        if not count or config.peers.experience:  # whose texts are compared with the model's own tokens
+        if not count or config.peers.experience:  # its texts are checked by a model in this process
             loaded = make_policies(config, sources, checkpoint, self.placement, self.ranks, status)
             made = own | dict(zip(sources, loaded, strict=True))
             return [made[name] for name in names]
