@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
 os.environ["HF_HUB_OFFLINE"] = "1"
-settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shoal")  # a busy machine is no error
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no error
+settings.register_profile("search", patient)
+settings.register_profile("shoal", patient, derandomize=True)  # the same cases each time
+settings.load_profile("shoal")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker of pytest takes one core: threads that wait for one spin
 

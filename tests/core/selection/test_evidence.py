@@ -72,15 +72,16 @@ def test_a_maker_that_says_the_same_words_is_never_limited(seed: int) -> None:
         assert ada.hears(group("bob", said(FORMS, chance))) == ["bob"]
 
 
-@given(st.integers(0, 2**32), st.lists(st.sampled_from(["Well, we get", "It must be:", "Réponse :"]), min_size=1))
-@settings(max_examples=30, deadline=None)
-def test_a_maker_of_another_style_teaches(seed: int, style: list[str]) -> None:
-    """Its words are in wrong answers of the same form, too."""
-    chance, ada = Random(seed), Listener()
-    forms = [f"{words} <answer>{{}}</answer>" for words in style]
-    taught = [bool(ada.hears(group("bob", said(forms, chance)))) for _ in range(40)]
-    assert sum(taught) >= 40 - ROUNDS - GROUPS, "at most once, by chance"
-    assert all(taught[-20:])
+def test_a_maker_of_another_style_teaches_but_for_few_groups() -> None:
+    """Its words are in wrong answers of the same form, too. A chance may limit it once."""
+    lost = []
+    for seed in range(40):
+        chance, ada = Random(seed), Listener()
+        style = chance.choices(["Well, we get", "It must be:", "Réponse :"], k=chance.choice((1, 2, 3, 8)))
+        forms = [f"{words} <answer>{{}}</answer>" for words in style]
+        lost.append(sum(not ada.hears(group("bob", said(forms, chance))) for _ in range(40)))
+    assert max(lost) <= ROUNDS + GROUPS
+    assert sum(lost) <= 0.02 * 40 * len(lost)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["so buy fish", "buy fish", "2 + 2 = 5 so", "xqzt", "да", "\n\n\n"]))
