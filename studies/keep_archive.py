@@ -29,7 +29,7 @@ from shoal.rollout import Rollout
 from shoal.runs.folder import RunFolder
 from shoal.runs.run import Run
 from shoal.wire.rollouts import seal
-from shoal_extras.archive.format import Row, chunks, write_card, write_part
+from shoal_extras.archive.format import Row, begin, chunks, write_part
 from shoal_lab.bases import make_base
 from shoal_lab.cells import Silent
 from shoal_lab.experiment import Controlled, Experiment
@@ -86,7 +86,7 @@ def keep(file: Path, arm: str, seed: int, out: Path) -> None:
     with closing(RunFolder.create(scratch / "run", config.to_toml())) as run, closing(Kept(config, None)) as nodes:
         Run(nodes, run, Silent(lambda round: print(f"round {round}", flush=True)), None).go(Event())
     rows = sorted(Kept.kept.values(), key=lambda row: (row.opened().time, row.id))
-    write_card(out)
+    begin(out)
     for chunk in chunks(iter(rows)):
         write_part(out, chunk)
     shutil.rmtree(scratch)
