@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.protocols import Learner, Policy, Pool, Selection, Stateful, Swarm, TaskSource, UpdateResult
+from shoal.protocols import Asker, Learner, Policy, Pool, Selection, Stateful, Swarm, TaskSource, UpdateResult
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 from shoal.selection.shorten import Shortener
@@ -90,7 +90,10 @@ class Node:
         self.round += 1
         self.seconds.clear()
         with self._timed("generate"):
-            questions = self.tasks.draw(self.asked, *self.swarm.seed_key, self.round)
+            chooser = self.selection if isinstance(self.selection, Asker) else None
+            drawn = self.asked * (chooser.drawn if chooser else 1)
+            questions = self.tasks.draw(drawn, *self.swarm.seed_key, self.round)
+            questions = chooser.to_ask(questions, self.asked) if chooser else questions
             completions = self._answers(questions)
         with self._timed("score"):
             self.local = self.scorer.score(self.rollouts(questions, completions))

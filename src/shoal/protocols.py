@@ -232,3 +232,15 @@ class Selection(Stateful, Protocol):
     def on_update(self, result: UpdateResult) -> None:
         """Learns from what the update did with the last batch."""
         ...
+
+
+@runtime_checkable
+class Asker(Protocol):
+    """A selection that also chooses what its node asks. One of your own need not."""
+
+    drawn: int
+    """Questions drawn for each one that is asked."""
+
+    def to_ask(self, questions: Sequence[Question], n: int) -> list[Question]:
+        """`questions` in order, all but `n` of them with an empty prompt: those are not asked."""
+        ...

@@ -228,6 +228,8 @@ class Scored(msgspec.Struct, frozen=True):
     """Whether admission counts its maker as a newcomer. In one process nobody is one."""
     baseline: float | None = None
     """What its rewards are compared with, where that is not their own mean."""
+    weight: float = 1.0
+    """A selection's factor for its advantages, at least 0."""
     shortened: float | None = None
     """The share of the characters of its right answers that this node took out (`selection.shorten`)."""
 

@@ -51,9 +51,10 @@ def make_groups(
         [s.baseline for s, _, _ in read],
         [baseline_shift if s.from_peer and s.has_signal else 0.0 for s, _, _ in read],
     )
+    weighted = [[s.weight * a for a in A] for (s, _, _), A in zip(read, compared, strict=True)]
     return [
         Group(s, ids, observed, A, average.gradient_size(A, list(map(len, ids))) if s.has_signal else 0.0)
-        for (s, ids, observed), A in zip(read, compared, strict=True)
+        for (s, ids, observed), A in zip(read, weighted, strict=True)
     ]
 
 
