@@ -32,11 +32,6 @@ class RoundResult:
     update: UpdateResult
 
     @property
-    def learned(self) -> list[Scored]:
-        """The own rollouts of the batch."""
-        return [scored for scored in self.batch if not scored.from_peer]
-
-    @property
     def from_peers(self) -> list[Scored]:
         """The peers' rollouts of the batch."""
         return [scored for scored in self.batch if scored.from_peer]

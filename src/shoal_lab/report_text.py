@@ -22,7 +22,7 @@ def _head(data: dict[str, Any]) -> str:
     finished, left = data["finished"], data["unfinished"]
     seeds = len(data["seeds"])
     lines = [f"# {data['title']}", data["about"]]
-    state = f"{finished} of {finished + len(left)} runs finished, {duration(data['seconds'])} of running in all."
+    state = f"{finished} of {finished + len(left)} runs finished, {data['seconds'] / 3600:.1f} hours of running in all."
     if left:
         state += f" **Not finished, and left out:** {some(left)}."
     if seeds == 1:
@@ -125,10 +125,6 @@ def percent(interval: dict[str, Any] | None) -> str:
     ends = [100 * interval[end] for end in ("value", "low", "high")]
     value, low, high = (("+" if end > 0 else "") + number(end) for end in ends)
     return f"{value} %" if low == high else f"{value} % [{low}, {high}]"
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def some(names: Sequence[str], most: int = 12) -> str:

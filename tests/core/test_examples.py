@@ -28,6 +28,9 @@ def in_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+SHARING = {"ability.py", "agreement.py", "asking.py", "ftis.py", "hacpo.py", "prioritised.py"}
+
+
 def test_there_is_a_test_for_each() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "swarm_loop.py",
@@ -35,6 +38,7 @@ def test_there_is_a_test_for_each() -> None:
         "flow_swarm.py",
         "textarena_games.py",  # tests/extras/test_textarena.py
         "distillation.py",  # tests/core/learn/test_distillation.py
+        *SHARING,  # tests/core/learn/test_sharing.py
         "lookup.py",  # tests/extras/test_tools.py
         "school_files.py",
         *(f"{name}.py" for name in OWN),

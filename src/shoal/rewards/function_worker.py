@@ -74,7 +74,7 @@ class Function:
         self.spec = spec
         self.tasks = tasks
         self.function = reward_function(spec.function)
-        task_columns = {"task", "question", *_known_columns(tasks)}
+        task_columns = {"task", "question"}.union(*(t.entry(0, 0) for t in tasks.tasks if hasattr(t, "entry")))
         for name, source in spec.columns.items():
             if source not in task_columns:
                 raise UserError(
@@ -152,11 +152,6 @@ class Function:
 
 
 _ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
-
-
-def _known_columns(tasks: Tasks) -> set[str]:
-    """The columns that at least one task gives."""
-    return {name for task in tasks.tasks if hasattr(task, "entry") for name in task.entry(0, 0)}
 
 
 def _number(value: Any) -> float | None:

@@ -54,7 +54,8 @@ class Turns(msgspec.Struct):
                 queue = queues[maker]
                 if not queue or len(chosen) == n or last[maker] >= waits.get(maker, most):
                     continue
-                if queue[0].newcomer and newcomers >= n // 2 and _known(queues.values()):
+                known = any(left and not left[0].newcomer for left in queues.values())
+                if queue[0].newcomer and newcomers >= n // 2 and known:
                     continue
                 waiting = True
                 chosen.append(queue.popleft())
@@ -88,8 +89,3 @@ class Turns(msgspec.Struct):
             return set()
         mean = fmean(self.given.get(maker, 0.0) for maker in makers)
         return {maker for maker in makers if self.given.get(maker, 0.0) > mean * (1 + 1e-9)}
-
-
-def _known(queues: Iterable[Sequence[Scored]]) -> bool:
-    """Whether somebody who is no newcomer has something left to give."""
-    return any(queue and not queue[0].newcomer for queue in queues)

@@ -97,7 +97,11 @@ class Metrics:
         width = max(1, math.ceil((self.last_round() + 1) / query.points))
         smooth = {name: (at, trailing(values, query.smooth)) for name, (at, values) in known.items() if len(at)}
         curves = {name: binned(*curve, width) for name, curve in smooth.items()}
-        return {"series": [{"name": name, "points": points_of(*curve)} for name, curve in curves.items()]}
+        series = [
+            {"name": name, "points": [[round(float(x), 1), float(f"{y:.5g}")] for x, y in zip(*curve, strict=True)]}
+            for name, curve in curves.items()
+        ]
+        return {"series": series}
 
     def _known(self, key: str, query: CurveQuery) -> dict[str, Curve]:
         """The curve of each node that has the figure."""
@@ -145,11 +149,6 @@ def binned(at: Floats, values: Floats, width: float) -> Curve:
     _, places = np.unique(at // width, return_inverse=True)
     counts = np.bincount(places)
     return np.bincount(places, at) / counts, np.bincount(places, values) / counts
-
-
-def points_of(at: Floats, values: Floats, digits: int = 1) -> list[list[float]]:
-    """A curve's points for JSON, rounded."""
-    return [[round(float(x), digits), float(f"{y:.5g}")] for x, y in zip(at, values, strict=True)]
 
 
 def _is_number(value: Any) -> bool:
