@@ -136,6 +136,26 @@ def test_an_answer_that_needs_all_of_its_words_keeps_them() -> None:
     assert found.shortened == 0
 
 
+@pytest.mark.parametrize("right", ["0.8", "-16.0", "1,000.50", "2,000,000"])
+def test_a_number_keeps_its_digits_also_where_it_would_earn_the_same_without_some(right: str) -> None:
+    """`.8` and `16.` are right, too, but nobody should learn to write so: most of all a node that says no numbers."""
+    value = float(right.replace(",", ""))
+
+    def earns(text: str) -> float:
+        try:
+            return float(float(text.replace(",", "")) == value)
+        except ValueError:
+            return 0.0
+
+    own = own_group(texts=["I do not know."] * 8)
+    peer = group("eve", right, "7", earns=earns)
+    shortener = Shortener()
+    for _ in range(6):
+        [found] = heard(shortener, [peer], [own], [peer], Judge(earns))
+    assert found.rollout == peer.rollout
+    assert shortener.makers["eve"].excess == 0
+
+
 def test_only_words_that_are_not_needed_go_when_all_at_once_cost_the_reward() -> None:
     earns = lambda text: float("parallelogram" in text.split())  # noqa: E731
     for text in ("buy parallelogram fish", "parallelogram buy more fish now", "buy more fish at once parallelogram"):
