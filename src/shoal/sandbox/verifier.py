@@ -16,12 +16,13 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from statistics import fmean
 
 import msgspec
 
 from shoal.config.tasks import TasksConfig
+from shoal.errors import UserError
 from shoal.rollout import Answer, QuestionId, hash_of
 from shoal.sandbox.pipes import Job, Made, Result, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
@@ -98,6 +99,14 @@ class Verifier(AbstractContextManager["Verifier"]):
                 self._known.clear()
             self._known |= {keys[job]: result for job, result in results.items() if job.scored}
         return results
+
+    def start(self) -> None:
+        """Starts the worker and does not wait: it imports while this process does. Scoring tells what it lacks."""
+        threading.Thread(target=self._start, daemon=True).start()
+
+    def _start(self) -> None:
+        with self._lock, suppress(UserError):
+            self._worker.start()
 
     def close(self) -> None:
         """End the worker. Scoring again starts another."""

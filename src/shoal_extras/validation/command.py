@@ -15,6 +15,7 @@ from shoal.cli.flags import add_allow_code, add_files, add_own_code, add_setting
 from shoal.config.rewards import FunctionSection
 from shoal.display.text import clip
 from shoal.errors import UserError
+from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
 from shoal_extras.validation.doubts import doubts
@@ -52,13 +53,14 @@ def command(args: argparse.Namespace) -> int:
     if args.questions < 1:
         raise UserError("--questions is at least 1")
     config = config_of(args.config, given_settings(args), args.allow_code, FROM_FILE)
-    Tasks(config.tasks)  # reads data sets before the line below is shown
     functions = [spec for spec in config.rewards if isinstance(spec, FunctionSection)]
     console = Console(stderr=args.json, highlight=False)
-    with console.status("validating") as status:
-        found = validate(
-            config.tasks, args.questions, config.seed, lambda said: status.update(Text(f"validating {said}")), functions
-        )
+    with Verifier(config.tasks) as early:  # what scores is started once, here: it imports while this process does
+        early.start()
+        Tasks(config.tasks)  # reads data sets before the line below is shown
+        with console.status("validating") as status:
+            said = lambda text: status.update(Text(f"validating {text}"))  # noqa: E731
+            found = validate(config.tasks, args.questions, config.seed, said, functions)
     if args.json:
         print(json.dumps(json_safe({label: _object(one) for label, one in found.items()})))
     else:

@@ -334,6 +334,16 @@ def test_a_worker_that_cannot_start_is_the_user_s_to_mend(identity: QuestionId) 
         verifier.score([(identity, ["0"])])
 
 
+def test_a_verifier_that_was_started_early_scores_and_says_what_it_lacks(identity: QuestionId) -> None:
+    with Verifier(ECHO) as verifier:
+        verifier.start()
+        assert verifier.score([(identity, ["0"])]) == [[1.0]]
+    with Verifier(own("no_such_module:Task")) as verifier:
+        verifier.start()
+        with pytest.raises(UserError, match="no_such_module"):
+            verifier.score([(identity, ["0"])])
+
+
 def test_closing_ends_the_worker_and_scoring_starts_another(identity: QuestionId) -> None:
     verifier = Verifier(ECHO)
     verifier.close()
