@@ -28,8 +28,8 @@ from shoal.selection.evidence import Maker, Said
 WORD = re.compile(
     r" ?([\u2e80-\u9fff]|(?:(?![\u2e80-\u9fff])[^\W\d_])+|\d+(?:,\d{3})*(?:\.\d+)?|[^\w\s]|_|\s{2,}|[^\S \n])"
 )
-"""A word with the space before it: letters, a number, a sign, a Chinese or Japanese letter, unusual white space. A number
-goes whole: `.8` earns what 0.8 earns, and is worse."""
+"""A word with the space before it: letters, a number, a sign, a Chinese or Japanese letter, unusual white space. A
+number goes whole: `.8` earns what 0.8 earns, and is worse."""
 NUMBER, ASKED = "a number", "a word of the question"
 FAMILIAR = 0.02
 """A word is foreign that a smaller share of own completions has."""
