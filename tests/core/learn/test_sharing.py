@@ -226,7 +226,7 @@ def test_a_maker_counts_by_the_cosine_of_its_gradient_with_own_ones() -> None:
         policy = make_policy(double=True)
         config = Config.model_validate(settings)
         plain = kind is GRPOLearner
-        learner = GRPOLearner(policy, config.learner, config.peers) if plain else kind(policy, config)
+        learner: Any = GRPOLearner(policy, config.learner, config.peers) if plain else kind(policy, config)
         if state:
             learner.agreed = dict(state)
         limit(learner, max_grad_norm=1e9)
