@@ -17,8 +17,7 @@ import msgspec
 
 import shoal
 from shoal.protocols import Pool
-from shoal.selection.selection import FairSelection
-from shoal.selection.success import OwnSuccess
+from shoal.selection.selection import FairSelection, OwnSuccess
 
 MAKERS = 256
 """Makers that are remembered."""

@@ -56,7 +56,8 @@ def _run(args: argparse.Namespace) -> int:
         with on_stop(stop):
             failures = run_study(study, folder, console, args.jobs, args.on)
     except KeyboardInterrupt:
-        console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}", soft_wrap=True)
+        again = f" --on {args.on}" if args.on else ""
+        console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}{again}", soft_wrap=True)
         return 130
     for failure in failures:
         console.print(f"failed: {failure}", style="red", markup=False)

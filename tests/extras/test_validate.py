@@ -12,7 +12,7 @@ from data_files import SUMS, Rows, write
 from shoal.cli.main import main
 from shoal.config.load import config_from_keywords
 from shoal.config.tasks import TasksConfig
-from shoal_extras.validation.doubts import doubts
+from shoal_extras.validation.command import doubts
 from shoal_extras.validation.found import slack
 
 Capture = pytest.CaptureFixture[str]

@@ -82,29 +82,33 @@ class _Patterns:
         option = rf"(?:(?:the|la|l['’])?\s?(?:{named}|number)\s{{1,2}}#?|la\s)?"
         strong = rf"(?:[(\[]\s?((?i:{upper}))\s?[)\]]|({upper})(?![A-Za-z0-9'’]|[.,]\d))"
         label = rf"(?i:{option})(?:{strong}|({lower})(?=\s*(?:$|[.,;:)!\n])))"
-        wrong = r"(?!\s(?:(?:is|are)\s(?:not|wrong|incorrect|false)|isn['’]t|cannot|can['’]t)\b)"
+        wrong = (
+            r"(?!\s(?:(?:is|are)\s(?:not|wrong|incorrect|false|out|worse|impossible|eliminated|excluded|ruled\sout)|isn['’]t"
+            r"|(?:can|must|should)\sbe\s(?:ruled\sout|eliminated|excluded|discarded)|(?:would|must)\sbe\s(?:wrong|false)"
+            r"|cannot|can['’]t)\b)"
+        )
         self.label = re.compile(rf"{option}[(\[]?\s?({upper})\s?[)\]]?[.:]?", re.IGNORECASE)
         """All that there is."""
         self.strong = re.compile(rf"(?i:{option}){strong}{wrong}")
         """At the beginning of what is said to be the answer."""
-        reason = r"\s(?:because|since|as|due|denn|weil)\b"
+        reason = r"\s(?:because|since|as|due|denn|weil|only|maybe|probably|i\sthink|rather\sthan)\b"
         self.front = re.compile(
-            rf"(?i:{option})(?:{strong}(?=\s*(?:$|\n|[.:;),–—?!]|-\s)|{reason})|({lower})(?=[).:]\s)){wrong}"
+            rf"(?i:{option})(?:{strong}(?=\s*(?:$|\n|[.:;),–—!]|\?\s*$|-\s|\(not\s)|{reason})|({lower})(?=[).:]\s)){wrong}"
         )
         """At the beginning of a text."""
         self.joined = re.compile(
-            rf"\s{{0,3}}[).:]?\s{{0,3}}(?:,?\s?(?i:or|and|oder|und|ou|et)\b|[,/&+])\s{{0,3}}(?i:{option}){strong}{wrong}"
+            rf"\s{{0,3}}[).:]?\s{{0,3}}(?:,?\s?(?i:or|and|oder|und|ou|et)\b|[,/&+]|[;.](?=\S))\s{{0,3}}(?i:{option}){strong}{wrong}"
         )
         """A second label behind one."""
         chosen = (
             r"\b(?:i|we)(?:\s(?:would|will)|['’](?:d|ll))?\s(?:choose|pick|select|go\s(?:with|for)|say|vote\sfor|take)"
-            r"|\bi(?:['’]m|\sam)\sgoing\s(?:with|for)|(?:^|[.!?]\s)(?:choose|pick|select|definitely|probably|richtig\sist)"
-            r"|\b(?:it|this|that)(?:\sis|['’]s|\s(?:must|should|would)\sbe)"
+            r"|\bi(?:['’]m|\sam)\sgoing\s(?:with|for)|(?:^|[.!?]\s)(?:choose|pick|select|definitely|probably|obviously|clearly|richtig\sist)|^i['’]m\snot\ssure,\sbut"
+            r"|\b(?:it|this|that)(?:\sis|['’]s|\s(?:must|should|would|could)\sbe)|^could\sbe"
             rf"|(?<!wrong\s)(?<!incorrect\s)(?<!false\s)(?:{named})(?:\scorrect[ae])?"
             r"(?:\s(?:is|ist|est|es|must\sbe|should\sbe|would\sbe)|\s{0,2}[:=])"
             r"|选项[是为]|选择?"
         )
-        right = r"(?:correct[ae]?|right|true|answer|best|richtig|korrekt)"
+        right = r"(?:correct[ae]?|right|true|answer|best|better|richtig|korrekt)"
         self.statements = (
             re.compile(
                 rf"(?<![\w-])(?i:{option})(?:{strong}|({lower}))\s(?i:is|ist|es|est|must\sbe|seems)\s"
@@ -117,7 +121,13 @@ class _Patterns:
             rf"(?:(?:^|[.!?:,])\s{{1,3}}|\n\s{{0,3}}|\b(?i:so|only|thus|hence|therefore),?\s){strong}[.)]?\s*$"
         )
         self.mention = re.compile(rf"(?i:option|choice|answer)\s{{1,2}}{strong}{wrong}|\(({upper})\){wrong}")
-        self.other = re.compile(rf"(?i:\b(?:not|nicht)\s{option}){strong}\s?,?\s(?i:but|sondern)\s")
+        one = rf"(?i:{option})(?:[(\[]\s?(?i:{upper})\s?[)\]]|{upper}(?![A-Za-z0-9'’]))"
+        several = rf"{one}(?:(?:,?\s(?i:n?or|and)\s|,\s){one}){{0,9}}"
+        self.other = re.compile(
+            rf"(?i:\b(?:not|nicht)\s{option}){strong}\s?,?\s(?i:but|sondern)\s"
+            rf"|(?i:\b(?:neither|rul(?:e|ing)\sout|eliminat(?:e|ing)|exclud(?:e|ing)))\s{several}"
+            r"(?:(?i:\s(?:are|is)\s(?:right|correct))|,?\s(?i:leav(?:es|ing)))?[;,.]?"
+        )
         """What is not chosen."""
         marks = [rf"[(\[]?{re.escape(one)}[).:\]]\s" for one in labels[labels[:1] == ("0",) :][:3]]
         more = rf"(?:\n[ \t]*[(\[]?{upper}[).:\]]\s[^\n]*)*"

@@ -7,11 +7,10 @@ import logging
 import re
 from fractions import Fraction
 from functools import lru_cache
-from math import factorial
 from typing import Any, Final
 
 from shoal.answers.number import number as number_in
-from shoal.answers.number import same, whole_number
+from shoal.answers.number import same, whole_number, worked
 from shoal.answers.place import LONGEST, bare, boxes, place
 from shoal.errors import UserError
 
@@ -31,8 +30,10 @@ def load_math() -> None:
 
 def equal(right: str, said: str) -> bool:
     """Whether an answer equals the right one. The caller limits time: math-verify's own limit is a signal."""
-    right, worked = (_FACTORIAL.sub(lambda found: str(factorial(int(found[1]))), text, 9) for text in (right, said))
-    return _equal(right, said) or (worked != said and _equal(right, worked))
+    right, computed = worked(right), worked(said)
+    where = place(said) if computed != said else None
+    exclaims = where is None or (where.how != "box" and where.text != said.strip())
+    return (exclaims and _equal(right, said)) or (computed != said and _equal(right, computed))
 
 
 def _equal(right: str, said: str) -> bool:
@@ -47,6 +48,10 @@ def _equal(right: str, said: str) -> bool:
         return same(number, other)
     # A word or a name is no formula: math-verify takes it for a product of its letters, so that Paris equals pairs.
     if re.fullmatch(r"[^\W\d_]{3,}(?:[ -][^\W\d_]+)*", wanted):
+        return False
+    if _NAMED.fullmatch(wanted) and _BRACKET.match(_formula(text)):  # x = 1, y = 2 and (1, 2): the order counts
+        wanted = "(" + re.sub(r"[a-z]\s?=", "", wanted) + ")"
+    if _RELATION.match(_formula(text)) and not _RELATION.match(wanted):
         return False
     for mark in (_BASE, _BRACKET):  # math-verify overlooks them
         one, another = mark.search(wanted), mark.search(_formula(text))
@@ -73,8 +78,9 @@ _LATEX: Final = r"- ^{\circ} \pi \infty \times \cdot ^2 ^3 \le \ge \cup \cap \pm
 _SIGNS: Final = {ord(sign): f"{latex} " for sign, latex in zip("−°π∞×·²³≤≥∪∩±∅", _LATEX.split(), strict=True)}
 _REPEATING = re.compile(r"(?<!\d)(\d{0,40})\.(\d{0,40})\\overline\s?\{(\d{1,40})\}")
 _CASES = re.compile(r"\\begin\{cases\}(.*?)\\end\{cases\}", re.DOTALL)
-_LENGTH = re.compile(r"(?<=[\d}])\s(?:cm|mm|km|ft|kg|in|mi)(?:\^\{?[23]\}?)?(?=[\s.]*$)")
-_FACTORIAL = re.compile(r"\b(\d{1,2})!(?!=)")
+_LENGTH = re.compile(r"(?<=[\d}i])\s{1,2}(?:cm|mm|km|ft|kg|in|mi)(?:\^\{?[23]\}?)?(?=[\s.]*$)")
+_NAMED = re.compile(r"[a-z]\s?=[^=,]{1,99}(?:,\s?[a-z]\s?=[^=,]{1,99}){1,9}")
+_RELATION = re.compile(r"[<>≠]|\\(?:neq?|[lg](?:t|eq?))\b")
 _BASE = re.compile(r"\d_\{?(\d{1,2})\}?\W*$")
 """The base of a number; the bracket of a point or a set."""
 _BRACKET = re.compile(r"^(?:\\left\s?)?(\(|\\\{).*(?:\)|\\\})$", re.DOTALL)

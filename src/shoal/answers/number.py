@@ -14,6 +14,7 @@ from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
+from math import factorial
 from typing import Final, NamedTuple
 
 from shoal.answers.place import bare
@@ -143,7 +144,7 @@ def _token(group: str, point: str) -> re.Pattern[str]:
         (?:
             \s?(?P<percent>%|(?i:percent\b|per\scent\b|pct\b))
           | \s(?P<scale>(?i:{"|".join(word for word in _SCALES if len(word) > 2)}))s?\b
-          | \s?(?P<letter>[kKmMbB]|bn)(?(currency)\b|(?=\s(?:dollars|euros|USD|EUR)\b))
+          | \s?(?P<letter>[kKmMbB]|bn)(?(currency)\b|(?:(?<=\d[kKM])\b|(?=\s(?:dollars|euros|USD|EUR)\b)))
         )?
         """,
         re.VERBOSE,
@@ -156,7 +157,8 @@ _POINT, _COMMA = _token(",", "."), _token(".", ",")
 class Found(NamedTuple):
     """A number in a text."""
 
-    number: Number
+    number: Number | None
+    """None for one that is a part of a formula: 5π, √7, log 5."""
     text: str
     """As it is written, without marks between thousands, currency and unit."""
     start: int
@@ -165,7 +167,7 @@ class Found(NamedTuple):
 
 def numbers_in(text: str, comma: bool = False) -> list[Found]:
     """All numbers of a `plain` text. `comma`: a comma stands before decimals."""
-    found = []
+    found, formula = [], _FUNCTION.search(text)
     for token in (_COMMA if comma else _POINT).finditer(text):
         value = _value(token, comma)
         if value is not None:
@@ -175,8 +177,21 @@ def numbers_in(text: str, comma: bool = False) -> list[Found]:
                 rf"(?<=\d)[{'.' if comma else ','}' \u2009](?=\d)", "", token.string[token.start("number") : last]
             )
             minus = "-" if (value.value < 0) != written.startswith("-") else ""
-            found.append(Found(value, minus + written, start, token.end()))
+            before = formula and _FUNCTION_BEFORE.search(text, max(0, start - 12), start)
+            part = before or (formula and _FUNCTION.match(text, token.end()))
+            found.append(Found(None if part else value, minus + written, start, token.end()))
     return found
+
+
+_NAMES: Final = r"\\?\b(?:sqrt|ln|log|exp|sin|cos|tan)\b|√"
+_FUNCTION = re.compile(
+    rf"\s?\*?\s?(?:\\?\bpi\b|(?<=\d)pi\b|π|{_NAMES})|(?<=0)[xb][\da-fA-F]|_\{{?\d|i(?=[\s.$)}}]*$)|(?<=\d)\}}\s?\{{"
+    r"|\^\s?[({]?\s?(?!st\b|nd\b|rd\b|th\b|o\b|circ)[-a-zA-Z]|\\[dt]?frac"
+)
+_FUNCTION_BEFORE = re.compile(
+    rf"(?:(?:{_NAMES})(?:\[\d\]|_\{{?\d{{1,3}}\}}?)?|(?:\bpi|π)\s?[/*]|\\[dt]?frac\s?\{{|\}}\s?\{{)\s?[({{]?\s?$"
+)
+"""What makes the number behind or before it a part of a formula."""
 
 
 def _value(token: re.Match[str], comma: bool) -> Number | None:
@@ -233,7 +248,7 @@ _JOINED = re.compile(
     re.IGNORECASE,
 )
 _CONCLUSION = re.compile(
-    r"\b(?:so|thus|therefore|hence|finally|altogether|in\s+total|in\s+all|then|makes|leaves|which\s+is)\b|⇒|→|=>|∴",
+    r"\b(?:so|thus|therefore|hence|finally|altogether|in\s+total|in\s+all|then|makes|leaves|(?:which|that)\s+is)\b|⇒|→|=>|∴",
     re.IGNORECASE,
 )
 _REASON = re.compile(r"\b(?:because|since|when|if|where|given)\b|,\s(?:as|for|denn|weil|da|car)\b", re.IGNORECASE)
@@ -256,12 +271,19 @@ _OPEN = re.compile(
 )
 """Before and behind a number that is a bound and no answer."""
 _REMARK = re.compile(
-    r"(?<=[\d%°²³])((?:\s?°?[^\W\d_][\w.²³]{0,15}){0,2}) "
+    r"(?<=[\d%°²³])((?:\s?°?[^\W\d_][\w.²³]{0,15}){0,4}) "
     r"\((?!\s?(?:or|maybe|perhaps|oder|ou|and|und)\b)(?=[^()]{0,80}[a-zA-Z=])[^()?]{0,80}\)"
 )
 """A remark in brackets behind a number and its unit: another unit, a year."""
+_ASIDE = re.compile(
+    r"(?<=\d)((?:\s[a-z]{1,15}){0,3})(?:,\s(?:which\sis\s)?(?!so\b|and\b|or\b)[^,.;=]{0,40}\b(?:than|as\s\w{1,15}\sas)\s[^,.;=]{0,40}(?=[.;]?$)"
+    r"|:\s(?:-?\d[\d.]{0,20}(?:,\s(?:and\s)?|\sand\s)){1,99}-?\d[\d.]{0,20}$)"
+)
+"""What the number before it is compared with, and the list of what was counted."""
 _TIME = re.compile(r"(?<![\d:])\d{1,2}:\d{2}(?![\d:])|\b(?:as\sof|in|since|by)\s(?:19|20)\d\d,(?=\s)", re.IGNORECASE)
 _STEP = re.compile(r"^\W{0,6}step\s\d{1,3}\s?[:.)]", re.IGNORECASE | re.MULTILINE)
+_ROWS = re.compile(r"(?:[-+$€]?\d[\d.,]{0,20}[ \t]{0,9}(?:\n|$)){2,}")
+"""Numbers alone, one under the other."""
 _BOTH = re.compile(r"(?:±|\\pm\b|\+/-)\s?[$€£]?\d")
 _ONES: Final = "one two three four five six seven eight nine"
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
@@ -272,7 +294,12 @@ _SPELLINGS: Final = {
     **{word: 10 * value for value, word in enumerate(_TENS.split(), 2)},
 }
 _SMALL: Final = rf"(?:(?:{_TENS})(?:[ -](?:{_ONES}))?|{_TEENS}|{_ONES}|zero)".replace(" ", "|").replace("[|-]", "[ -]")
-_SPELLED = re.compile(rf"\b{_SMALL}(?:[ -]hundred(?:(?: and)? {_SMALL})?)?\b", re.IGNORECASE)
+_HUNDREDS: Final = rf"(?:(?:{_SMALL}|an?)[ -]hundred(?:(?: and)? {_SMALL})?|{_SMALL})"
+_SPELLED = re.compile(
+    rf"\b(?:(?:{_HUNDREDS}|an?)[ -](?:million|thousand)(?:,? | and ))?"
+    rf"(?:{_HUNDREDS}(?:[ -](?:million|thousand)s?)?|an? (?:million|thousand))\b",
+    re.IGNORECASE,
+)
 _PARTS: Final = {"half": 2, "halve": 2, "third": 3, "quarter": 4} | dict(
     zip("fourth fifth sixth seventh eighth ninth tenth".split(), range(4, 11), strict=True)
 )
@@ -305,16 +332,25 @@ def number(text: str, comma: bool = False) -> Number | None:
     if re.search(r"\d", before := _EXPLAINED.split(said, maxsplit=1)[0]):
         said = before
     said = _STEP.sub("", said)
+    said = ", ".join(said.split("\n")) if _ROWS.fullmatch(said) else said
     for line in reversed(said.splitlines()):
         if re.search(r"\d", line):
             for sentence in reversed(_SENTENCE.split(line)):
-                last = _REMARK.sub(r"\1 ", _NOTED.sub(" ", _end(sentence)))
+                last = _ASIDE.sub(r"\1", _REMARK.sub(r"\1 ", _NOTED.sub(" ", _end(sentence))))
                 if re.search(r"\d", rest := _TIME.sub(" ", last)):
                     last = rest
                 found = [one for one in numbers_in(last, comma) if not _denied(last, one)]
                 if found:
                     return None if _BOTH.search(last) else _chosen(last, found)
     return None
+
+
+def worked(text: str) -> str:
+    """The text with its first factorials as numbers."""
+    return _FACTORIAL.sub(lambda found: str(factorial(int(found[1]))), text, 9)
+
+
+_FACTORIAL = re.compile(r"\b(\d{1,2})!(?!=)")
 
 
 def _part(found: re.Match[str]) -> str:
@@ -331,10 +367,13 @@ def _denied(text: str, one: Found) -> bool:
 
 def _digits(found: re.Match[str]) -> str:
     """A number in words, as digits."""
-    total = 0
+    total = part = 0
     for word in re.findall(r"[a-z]+", found[0].lower()):
-        total = 100 * total if word == "hundred" else total + _SPELLINGS.get(word, 0)
-    return str(total)
+        if word.startswith(("million", "thousand")):
+            total, part = total + part * _SCALES[word.removesuffix("s")], 0
+        else:
+            part = 100 * part if word == "hundred" else part + _SPELLINGS.get(word, word in ("a", "an"))
+    return str(total + part)
 
 
 def last_number(text: str) -> str | None:
@@ -361,7 +400,7 @@ def _end(sentence: str) -> str:
 
 def _chosen(text: str, found: list[Found]) -> Number | None:
     """The one of several numbers in a sentence that is its answer."""
-    if _alike(found):
+    if _alike(text, found):
         return found[0].number
     reason = _REASON.search(text)
     if reason and not _CONCLUSION.search(text, reason.end()):
@@ -371,24 +410,31 @@ def _chosen(text: str, found: list[Found]) -> Number | None:
     parallel = not (reason and reason.start() < 3) and not _is_chain(text, found)
     for turn in (_CONCLUSION, _EQUALS, _VERB):
         marks = list(turn.finditer(text))
-        ends = [mark.end() for mark in marks]
+        ends = [mark.end() for mark in marks if mark.end() <= found[-1].start]
         again = [mark for mark in marks[:-1] if mark[0] == marks[-1][0] and mark.end() < found[0].start]
         if turn is _VERB and parallel and again:
             break  # Anna has 5 and Ben has 6
         if ends and (turn is not _EQUALS or _is_chain(text, found)):
-            behind = [one for one in found if one.start >= ends[-1]]
-            if behind:
-                found = behind
-                if _alike(found):
-                    return found[0].number
+            found = [one for one in found if one.start >= ends[-1]]
+            if _alike(text, found):
+                return found[0].number
     if any(_JOINED.fullmatch(text[one.end : other.start]) for one, other in pairwise(found)):
         return None
     free = [one for one in found if not _PREPOSITION.search(text[max(0, one.start - 60) : one.start])]
-    return free[0].number if _alike(free) else None
+    return free[0].number if _alike(text, free) else None
 
 
-def _alike(found: list[Found]) -> bool:
-    return bool(found) and all(same(found[0].number, other.number) for other in found[1:])
+def _alike(text: str, found: list[Found]) -> bool:
+    """Whether all are one number, and no computation that is left open, such as 5 + 5."""
+    first = found[0].number if found else None
+    return (
+        first is not None
+        and all(other.number is not None and same(first, other.number) for other in found[1:])
+        and not (len(found) > 1 and _OPERATOR.fullmatch(text, found[-2].end, found[-1].start + 1))
+    )
+
+
+_OPERATOR = re.compile(r"\s?(?:[-+*/÷x]|plus|minus|times)\s?[-$€\d.]?")
 
 
 def _is_chain(text: str, found: list[Found]) -> bool:

@@ -36,7 +36,7 @@ _STATEMENT = re.compile(
         (?: \s{0,3} [:：=→] | \s(?:--|[-–—])(?=\s)
           | \s{1,3} (?:is|are|was|(?:must|should|would|will)\ be|ist|est|es)\b (?:\s(?:clearly|therefore)\b)? )
       | (?:^|\n)\s{0,4}\#{4}(?=\s)
-      | 答案(?:[是为选：:])
+      | (?:答案[是为选：:]|答え[は：:]|정답[은:])
     ) [ \t]{0,4} [:：=]? [ \t]{0,8} (?:[*_`]{1,3}(?=\s))?
     (?!\s{0,9}(?:not|nicht)\b(?!.{0,60}\b(?:but|sondern)\b))
     """,
@@ -48,9 +48,14 @@ _SHORT = re.compile(
 """A sentence of a number and its unit."""
 _NEXT = re.compile(r"\n\s{0,4}[#*]{0,4}\s?(?:question|problem|exercise|q)\b[ \t#\d]{0,6}\*{0,2}[:：]", re.IGNORECASE)
 """A question behind the answer, and what a model says to it."""
+_ENDED = re.compile(
+    r"\b(?:is|are|has|have|makes?|so|total|=)\s[^\n?]{0,40}\d[^\n?:]{0,20}\s*$|=\s?[$€£]?\d[\d.,]{0,20}\s*$"
+)
+"""The end of a text that gives a number."""
 _END = re.compile(
     r"<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text|end)\|>|</s>\s{0,9}$|<(?:eos|end_of_turn)>|<｜end▁of▁sentence｜>"
 )
+_LOOK = re.compile(r"</?(?:b|strong|i|em|u|p|sup)>|<(del|s)>.{0,80}?</\1>")
 _ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-zA-Z]{2,8});")
 _AND = re.compile(r"[\s$.)\]\\]{0,9}(?:[,;&]|\b(?:and|or|und|oder|et|ou)\b){1,2}[\s$(\[\\]{0,9}")
 """Between the parts of one answer."""
@@ -88,7 +93,8 @@ def place(text: str) -> Place | None:
             if found:
                 inner = place(found) if how == "tag" else None  # a tag may hold a box or a sentence
                 return Place(inner.text if inner else found, how)
-        if part is not said and len(part.split()) == 1 and re.fullmatch(r"\S*\d\S*|\W*\w\W*", part.strip()):
+        alone = len(part.split()) == 1 and re.fullmatch(r"\S*\d\S*|\W*\w\W*", part.strip())
+        if part is not said and (alone or _ENDED.search(part)):
             return Place(part.strip(), "whole")
     return Place(said, "whole")
 
@@ -97,7 +103,7 @@ def _as_shown(text: str) -> str:
     """The text up to the mark of its end, with the characters that HTML names."""
     if "&" in text or "<" in text:
         text = _ENTITY.sub(lambda found: html.unescape(found[0]), _END.split(text, maxsplit=1)[0])
-        text = text.replace("<sup>", "^").replace("</sup>", "")
+        text = _LOOK.sub("", text.replace("<sup>", "^"))
     return text
 
 

@@ -12,13 +12,13 @@ from typing import Final
 
 from shoal.answers.choice import DIGITS, LETTERS, choice
 from shoal.answers.mathematics import equal
-from shoal.answers.number import Number, number, same, whole_number
-from shoal.answers.place import bare, place
+from shoal.answers.number import Number, number, same, whole_number, worked
+from shoal.answers.place import Place, bare, place
 from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
 """The core's own kinds."""
-SCORES_VERSION: Final = 7
+SCORES_VERSION: Final = 8
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
 
 MOST_NUMBER: Final = 500
@@ -33,7 +33,7 @@ def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = 
             return float(any(_same_text(kind, one, right) for one in _texts(said)))
         case "number":
             where, wanted = place(said), _right_number(right, comma)
-            found = number(where.text, comma) if where else None
+            found = _number_at(where, comma) if where else None
             if where is None or wanted is None or not _is(wanted, found):
                 return 0.0
             return float(not is_other_unit(where.text, right, lambda value: _is(wanted, number(value, comma))))
@@ -51,7 +51,7 @@ def read(kind: str, said: str, right: str, options: Mapping[str, str] | None = N
     if where is None:
         return ""
     if kind == "number":
-        found = number(where.text, comma)
+        found = _number_at(where, comma)
         return "" if found is None else str(found)
     return choice(said, options or labels_like(_label(right))) if kind == "choice" else bare(where.text)
 
@@ -81,6 +81,10 @@ def labels_like(right: str) -> str:
 
 def _label(right: str) -> str:
     return choice(right, labels_like(right))
+
+
+def _number_at(where: Place, comma: bool) -> Number | None:
+    return number(worked(where.text) if where.how == "box" else where.text, comma)
 
 
 def _is(wanted: Number, found: Number | None) -> bool:
@@ -122,6 +126,7 @@ s sec second|min minute|h hr hour|day|week|month|year|dollar|cent|euro
 """The names of each unit, without the plural's s."""
 UNITS: Final = {name: unit.split()[0] for unit in NAMES.strip().replace("\n", "|").split("|") for name in unit.split()}
 MEASURE: Final = re.compile(r"([-−]?\d[\d.,]*)\s?([a-zA-Z]{1,16})")
+_DOLLARS = re.compile(r"^([^$]*)\$(\d[\d.,]*)(?!\s?[a-zA-Z])([^$]*)$")
 MOST: Final = 16
 """Numbers of an answer that are looked at."""
 
@@ -134,6 +139,7 @@ def unit_of(word: str) -> str:
 
 def is_other_unit(said: str, right: str, is_wanted: Callable[[str], bool]) -> bool:
     """Whether the right number has another unit in `said` than in `right`. `is_wanted`: whether a number is it."""
+    said, right = (_DOLLARS.sub(r"\1\2 dollars\3", text) for text in (said, right))
     behind = MEASURE.search(right)
     wanted = unit_of(behind[2]) if behind else ""
     if not wanted:

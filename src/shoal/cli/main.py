@@ -1,14 +1,15 @@
 """The program `shoal`: finds the command and runs it. Only the chosen command's module is imported."""
 
 import difflib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from shoal import __version__
 from shoal.cli.command import Command, found_commands
 from shoal.cli.flags import Parser
-from shoal.cli.output import make_streams_last
 from shoal.errors import UserError
 from shoal.parallel.ranks import is_rank_zero, leave
 from shoal.untrusted import printable
@@ -77,3 +78,33 @@ def _parser(words: Sequence[str]) -> Parser:
         module.add_arguments(of_command)
         of_command.shorten_usage()
     return parser
+
+
+class _Lasting(io.FileIO):
+    """Bytes that cannot be written are lost: of a pipe or a terminal that was closed, or of a log on a full disk."""
+
+    def write(self, data: "bytes | memoryview") -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def make_streams_last() -> None:
+    """Replaces standard output and error by streams that never raise: a character that their encoding lacks becomes
+    `?`. What was closed at the start becomes the null device, so that no file gets its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (for good)
+    sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
+
+
+def _lasting(stream: Any, number: int) -> io.TextIOWrapper:
+    encoding, unbuffered = (stream.encoding, stream.write_through) if stream else ("utf-8", False)
+    raw: Any = _Lasting(number, "wb", closefd=False)
+    buffer = raw if unbuffered else io.BufferedWriter(raw)
+    lines = number == 2 or raw.isatty()
+    return io.TextIOWrapper(buffer, encoding, "replace", line_buffering=lines, write_through=unbuffered)

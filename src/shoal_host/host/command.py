@@ -2,6 +2,8 @@
 
 import argparse
 import threading
+import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -10,16 +12,21 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.cli.command import found_commands
+from shoal.errors import UserError
+from shoal.identity.keys import replace
 from shoal.identity.secret import OPEN, read_secret
 from shoal.runs.disk import disk_errors, locked
 from shoal.signals import on_stop
 from shoal.transports.zenoh.session import TransportOptions
-from shoal_host.host.invite import LOGS, invite, show
-from shoal_host.host.keys import host_keys
+from shoal.untrusted import printable
+from shoal_host.host.keys import HostKeys, host_keys
 from shoal_host.host.news import News
-from shoal_host.host.parts import parts_of
-from shoal_host.host.settings import LOOPBACK, HostSettings, keep, settled, was_hosted
+from shoal_host.host.parts import Part, parts_of
+from shoal_host.host.settings import LOOPBACK, HostSettings, at, keep, settled, was_hosted
 from shoal_host.host.supervisor import Supervisor
+from shoal_host.invitations.entry import DAY, BadEntry, Entry, EntryTasks
+from shoal_host.invitations.invitation import sign_entry, written
+from shoal_web.serving.server import is_loopback
 from shoal_web.watch.swarm import SwarmSource
 
 HELP = """Hosts a swarm in one command: a relay, a judge, a window on both and, if wished, a page for people. It prints
@@ -103,3 +110,52 @@ def command(args: argparse.Namespace) -> int:
             say("stopping")
         say(f"ended; `shoal host {folder}` goes on")
     return 0
+
+
+LOGS: Final = "logs"
+INVITATION: Final = "invitation"
+DAYS: Final = 365
+"""For which an invitation holds. Each start writes a new one."""
+
+
+def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
+    """The invitation, which is also written into the folder. Raises `UserError`."""
+    now = int(time.time())
+    reached = settings.reached
+    entry = Entry(
+        name=settings.swarm,
+        about=settings.about,
+        relays=tuple(f"tls/{at(each, settings.port)}" for each in reached),
+        tasks=EntryTasks(settings.suite, settings.only, settings.answer),
+        judges=() if settings.unjudged else (f"http://{at(reached[0], settings.port + 1)}#{keys.judge.id}",),
+        key=keys.identity.id,
+        signed=now,
+        expires=now + DAYS * DAY,
+        certificate=keys.fingerprint,
+    )
+    try:
+        word = written(sign_entry(entry, keys.identity, keys.secret))
+    except BadEntry as error:
+        raise UserError(f"nobody could join: {printable(str(error), 200)}") from None
+    replace(folder / INVITATION, f"{word}\n".encode())
+    return word
+
+
+def show(console: Console, folder: Path, settings: HostSettings, parts: Sequence[Part], word: str) -> None:
+    """Prints where the parts are, and the invitation."""
+
+    def say(text: str) -> None:
+        console.print(Text(text))
+
+    for part in parts:
+        say(f"  {part.name:<7} {part.shown}")
+    say(f"  logs    {folder / LOGS}")
+    if all(is_loopback(each) for each in settings.reached):
+        say("only this machine can join: give --address HOST, by which others reach it")
+    if not is_loopback(settings.pages):
+        say(f"window and page ask for the token in {folder / 'token'}")
+    say(f"\nWhoever runs this line, which {folder / INVITATION} has, joins:")
+    say(f"\n    shoal join {word}\n")
+    if settings.private:
+        say("It has the secret of the swarm: give it to members alone.")
+    say("Ctrl-C ends all parts.")

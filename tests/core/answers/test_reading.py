@@ -6,7 +6,7 @@ import time
 from importlib.util import find_spec
 
 import pytest
-from forms import MISREAD, SECOND, rows
+from forms import MISREAD, SECOND, THIRD, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -510,11 +510,12 @@ def test_answers_are_read_as_a_person_reads_them(kind: str) -> None:
     assert all(row.wanted and row.said in MISREAD for row in wrong), wrong
 
 
-def test_a_second_set_is_misread_no_more_often_than_is_known() -> None:
+@pytest.mark.parametrize(("name", "known"), [("second", SECOND), ("third", THIRD)])
+def test_further_sets_are_misread_no_more_often_than_is_known(name: str, known: tuple[int, int]) -> None:
     pytest.importorskip("math_verify")
     load_math()
-    wrong = [row.wanted for row in rows("second") if score(row.kind, row.said, row.right, row.options) != row.wanted]
-    assert (wrong.count(0), wrong.count(1)) == SECOND
+    wrong = [row.wanted for row in rows(name) if score(row.kind, row.said, row.right, row.options) != row.wanted]
+    assert (wrong.count(0), wrong.count(1)) == known
 
 
 @given(

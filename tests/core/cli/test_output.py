@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs a shell")
 CODE = """
 import sys
 from rich.console import Console
-from shoal.cli.output import make_streams_last
+from shoal.cli.main import make_streams_last
 make_streams_last()
 print("before \\u2192 after: gro\\xdf \\U0001f41f")
 Console().print("table \\u2192")

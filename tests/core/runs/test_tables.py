@@ -15,8 +15,8 @@ from shoal.errors import UserError
 from shoal.runs import tables
 from shoal.runs.tables import LEARNED, LEARNED_SCHEMA, TRANSCRIPT_SCHEMA, TRANSCRIPTS, Table, read_table
 from shoal.runs.transcripts import pairs
-from shoal_extras.export import makers
-from shoal_extras.export.makers import read_makers
+from shoal_extras.export import story
+from shoal_extras.export.story import read_makers
 
 
 def learned(maker: str, share: float | None, peer: bool = True) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_a_part_beyond_the_bounds_is_one_line(
     table.add(1, [learned("bob", 0.1), learned("eve", 0.5)])
     table.write()
     assert shares(tmp_path) == {"bob": 0.1, "eve": 0.5}
-    monkeypatch.setattr(makers if bound == "MAKERS" else tables, bound, 0)
+    monkeypatch.setattr(story if bound == "MAKERS" else tables, bound, 0)
     with pytest.raises(UserError, match=said):
         shares(tmp_path)
 

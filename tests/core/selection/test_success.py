@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from fakes import scored
 
-from shoal.selection.success import OwnSuccess
+from shoal.selection.selection import OwnSuccess
 
 LIVE, DEAD = (1.0, 0.0), (1.0, 1.0)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shoal.protocols import UpdateResult
 from shoal.rollout import Scored
-from shoal.selection.success import OwnSuccess
+from shoal.selection.selection import OwnSuccess
 from shoal.selection.turns import FADE, Turns
 
 

@@ -20,7 +20,7 @@ from shoal.cli.main import _parser, main
 from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal_host.host import keys as host_keys_file
-from shoal_host.host.invite import invite, show
+from shoal_host.host.command import invite, show
 from shoal_host.host.keys import host_keys
 from shoal_host.host.parts import parts_of
 from shoal_host.host.settings import HostSettings, keep, settled

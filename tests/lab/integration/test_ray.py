@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,7 @@ from shoal_lab.results import read_results
 from shoal_lab.runner import QUIET_LAB, run_study
 from shoal_lab.study import Study
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 QUIET = Console(quiet=True)
 
 
@@ -53,8 +57,17 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
-def lose_a_machine(cluster: Any) -> None:
-    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+def lost(cluster: Any) -> bool:
+    return len(cluster.worker_nodes) < 2
+
+
+def lose_a_machine(cluster: Any, busy: bool = False) -> None:
+    """Kills one of two machines. `busy`: the one on which a cell runs."""
+    from ray._private.state import available_resources_per_node
+
+    free = {id for id, room in available_resources_per_node().items() if room.get("CPU")} if busy else set()
+    machine = next(each for each in cluster.worker_nodes if each.node_id not in free)
+    cluster.remove_node(machine, allow_graceful=False)
 
 
 @pytest.mark.cluster
@@ -76,21 +89,19 @@ def test_a_study_of_24_cells_survives_the_loss_of_a_machine(cluster: Any, tmp_pa
 
 @pytest.mark.cluster
 def test_a_lost_cell_goes_on_from_its_last_checkpoint_to_the_same_digits(cluster: Any, tmp_path: Path) -> None:
-    pair = study(1, rounds=6, checkpoint_every=2)
-    cells = pair.runs()
-    seen: list[tuple[int, str, Any]] = []
-    for event in run_on_ray("ray", pair, tmp_path / "ray", cells):
-        seen.append((event.job, event.kind, event.value))
-        if event.kind == "progress" and event.value == 4 and not any(kind == "lost" for _, kind, _ in seen):
-            lose_a_machine(cluster)  # by now the checkpoint of round 2 is here
-    lost = next(place for place, (_, kind, _) in enumerate(seen) if kind == "lost")
-    job = seen[lost][0]
-    again = [value for number, kind, value in seen[lost:] if (number, kind) == (job, "progress")]
+    one = study(1, rounds=20, checkpoint_every=2)
+    one.arms.pop("1/0")
+    [cell] = cells = one.runs()
+    seen: list[tuple[str, Any]] = []
+    for event in run_on_ray("ray", one, tmp_path / "ray", cells):
+        seen.append((event.kind, event.value))
+        if event.kind == "progress" and event.value >= 4 and not lost(cluster):
+            lose_a_machine(cluster, busy=True)  # by now the checkpoint of round 2 is here
+    again = [value for kind, value in seen[[kind for kind, _ in seen].index("lost") :] if kind == "progress"]
     assert again[0] >= 3
-    assert run_study(pair, tmp_path / "alone", QUIET, jobs=2) == []
-    for cell in cells:
-        assert (tmp_path / "ray" / cell.path / DONE).exists()
-        assert figures(tmp_path / "ray" / cell.path) == figures(tmp_path / "alone" / cell.path)
+    assert run_study(one, tmp_path / "alone", QUIET, jobs=1) == []
+    assert (tmp_path / "ray" / cell.path / DONE).exists()
+    assert figures(tmp_path / "ray" / cell.path) == figures(tmp_path / "alone" / cell.path)
 
 
 @pytest.mark.cluster
@@ -120,6 +131,58 @@ def test_a_run_with_its_nodes_on_ray_is_the_run_without(cluster: Any, tmp_path: 
         for name in ("ray", "here")
     )
     assert ray == here  # but for the evaluation after the last round, which was the first one there
+
+
+def stopped_by_ctrl_c(command: list[str], begun: Callable[[], bool], env: dict[str, str]) -> int:
+    """The exit code of a command of shoal that starts Ray, and gets what a terminal sends as soon as it has `begun`."""
+    process = subprocess.Popen([sys.executable, "-m", "shoal", *command], env=env, start_new_session=True)
+    try:
+        while not begun():
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        code = process.wait()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    while True:  # until Ray has gone with it
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return code
+        time.sleep(0.1)
+
+
+@pytest.mark.cluster
+def test_ctrl_c_ends_a_study_on_ray_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    one = study(1, rounds=20, checkpoint_every=2)
+    (tmp_path / "study.toml").write_text(tomli_w.dumps(one.model_dump(exclude_none=True, exclude_defaults=True)))
+    command = ["lab", "run", str(tmp_path / "study.toml"), "--out", str(tmp_path / "lab"), "--on", "ray"]
+    env = dict(os.environ)
+    code = stopped_by_ctrl_c(command, lambda: bool(list((tmp_path / "lab").rglob("round-000002"))), env)
+    assert code == 130
+    assert not list((tmp_path / "lab").rglob(DONE))
+    assert subprocess.run([sys.executable, "-m", "shoal", *command], env=env).returncode == 0
+    assert run_study(one, tmp_path / "alone", QUIET, jobs=2) == []
+    for cell in one.runs():
+        assert figures(tmp_path / "lab" / cell.path) == figures(tmp_path / "alone" / cell.path)
+
+
+@pytest.mark.cluster
+def test_ctrl_c_ends_a_run_on_ray_after_its_round_and_resume_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    words = (
+        "run --nodes 2 --local 1 --peers 1 --threads 1 --only chain_sum --eval-every 0 --quiet --checkpoint-every 50"
+    )
+    run = tmp_path / "run"
+    command = [*words.split(), "--workers", "0", "--rounds", "100", "--out", str(run), "--on", "ray"]
+    code = stopped_by_ctrl_c(command, lambda: (run / "metrics.jsonl").exists(), dict(os.environ))
+    assert code == 0
+    rounds = max(row["round"] for row in figures(run))
+    assert [each.name for each in (run / "checkpoints").glob("round-*") if each.name == f"round-{rounds:06d}"]
+    resume = ["run", "--resume", str(run), "--rounds", str(int(rounds) + 1), "--quiet"]
+    assert subprocess.run([sys.executable, "-m", "shoal", *resume]).returncode == 0
 
 
 @pytest.mark.cluster
