@@ -443,7 +443,7 @@ def test_a_question_that_is_too_long_gets_no_answer_and_the_others_do() -> None:
     short, long = make_question("2 + 2 ="), make_question("1 + 1 = " * 30)
     policy = make()
     assert [len(group) for group in policy.generate([long, short, long], 2, seed=1)] == [0, 2, 0]
-    assert policy.trouble == "2 of 3 questions leave the model no room for an answer"
+    assert policy.trouble == "2 of 3 questions are too long for the model"
     assert policy.generate([long, long], 2, seed=1) == [(), ()]
     with pytest.raises(UserError, match="reads 64 tokens"):  # where no question was ever short enough
         make().generate([long, long], 2, seed=1)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 from shoal.errors import Stopped, UserError
@@ -19,6 +20,7 @@ from shoal.policy.flops import Flops
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
+from shoal.policy.reading import UNCOMPARED, most_tokens
 from shoal.policy.template import LINES, OWN, ChatFrame, chat_template
 from shoal.policy.trial import reads
 from shoal.policy.turns import OBSERVED, Between, Observer, after_answer, by_turn
@@ -89,9 +91,11 @@ class LanguagePolicy:
     def _without_long(
         self, questions: Sequence[Question], prompts: Sequence[list[int]], num_generations: int, seed: int
     ) -> list[tuple[Completion, ...]] | None:
-        """The answers where some questions are too long. None: all fit, or none ever did."""
+        """The answers where some questions are too long for the model, or far longer than half of the others. None: all
+        fit, or none ever did."""
         self.trouble = ""
-        room = self.context - self.sampling.max_completion_length
+        usual = [median_low(map(len, prompts))] if prompts else []
+        room = min(self.context - self.sampling.max_completion_length, most_tokens(usual, UNCOMPARED))
         fit = [question for question, prompt in zip(questions, prompts, strict=True) if len(prompt) <= room]
         self._had_room = self._had_room or bool(fit)
         if len(fit) == len(questions) or not self._had_room:

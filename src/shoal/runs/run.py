@@ -101,8 +101,8 @@ class Run:
         if nodes.member and nodes.member.judges:
             [node] = nodes
             seed = seed_of(config.seed, node.name, node.round, "judge")
-            longest = max((len(scored.question.text) for scored in results[0].local), default=0)
-            rows = [rows[0] | nodes.member.judges.ask(node.policy, node.round, seed, longest)]
+            own = [scored.question for scored in results[0].local]
+            rows = [rows[0] | nodes.member.judges.ask(node.policy, node.round, seed, own)]
         self.record.note(results)
         nodes.check_scoring()
         self.record.write(rows, results)

@@ -103,7 +103,7 @@ class Trouble:
 def too_long(groups: Sequence[tuple[Completion, ...]]) -> str:
     """A warning about the questions that have no completions; "" if all have some. `groups`: of each question.
 
-    too_long([(), (completion,)])     # "1 of 2 questions leave the model no room for an answer"
+    too_long([(), (completion,)])     # "1 of 2 questions are too long for the model"
     """
     lost = sum(not group for group in groups)
-    return f"{lost} of {len(groups)} questions leave the model no room for an answer" if lost else ""
+    return f"{lost} of {len(groups)} questions are too long for the model" if lost else ""

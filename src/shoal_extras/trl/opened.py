@@ -22,6 +22,7 @@ from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
 from shoal.policy.language import LanguagePolicy
+from shoal.policy.reading import is_too_much
 from shoal.protocols import Grader, Swarm, UpdateResult
 from shoal.rewards import Combined, Filled, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
@@ -173,7 +174,8 @@ class Opened:
         """`groups` scored rollouts to train on, own ones first. Shares all own ones. Raises `UserError` if no answer
         can be scored."""
         node = self.node
-        node.pool.add(node.scorer.score(node.swarm.receive()), node.round + 1)
+        own, came = [scored.question for scored in node.local], node.scorer.score(node.swarm.receive())
+        node.pool.add([s for s in came if not is_too_much(self.policy, s.question, own)], node.round + 1)
         peers = min(self.config.round.peers, live_in_pool(node))
         local = self._answer(groups - peers)
         node.local, node.I, node.J = local, groups - peers, peers

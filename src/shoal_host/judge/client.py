@@ -45,7 +45,7 @@ from shoal_host.judge.messages import (
 MAX_WORK = 20
 """Bits. Work of more than some seconds is not worth a question."""
 MAX_PROMPT = 65_536
-"""Characters of a question, at most. A node takes fewer where its own are short: its model may read for minutes."""
+"""Characters of a question, at most. A node takes fewer tokens where its own are short (`Judges`)."""
 
 
 class JudgeUnavailable(Exception):  # noqa: N818 (a judge that cannot be reached is no fault of the node's)
@@ -86,23 +86,20 @@ class JudgeClient:
     def name(self) -> str:
         return name_of(self.key)
 
-    def ask(
-        self, round: int, model: str, in_swarm: bool, display_name: str = "", most: int = MAX_PROMPT
-    ) -> AskedQuestion:
-        """The question after `round`, of at most `most` characters. A judge that does not know the key asks for some
-        work first."""
+    def ask(self, round: int, model: str, in_swarm: bool, display_name: str = "") -> AskedQuestion:
+        """The question after `round`. A judge that does not know the key asks for some work first."""
         end = time.monotonic() + self.timeout
         try:
-            return self._ask(end, round, model, in_swarm, display_name, most)
+            return self._ask(end, round, model, in_swarm, display_name)
         except JudgeUnavailable as error:
             if error.reason != "work":
                 raise
             if not 0 < error.work <= MAX_WORK:
                 raise JudgeUnavailable(f"it wants {error.work} bits of work, and {MAX_WORK} are the most") from None
             self._work = work_of(self.key, self.identity.public, error.work)
-        return self._ask(end, round, model, in_swarm, display_name, most)
+        return self._ask(end, round, model, in_swarm, display_name)
 
-    def _ask(self, end: float, round: int, model: str, in_swarm: bool, display_name: str, most: int) -> AskedQuestion:
+    def _ask(self, end: float, round: int, model: str, in_swarm: bool, display_name: str) -> AskedQuestion:
         ask = Ask(
             judge=self.key,
             key=self.identity.public,
@@ -118,8 +115,8 @@ class JudgeClient:
         posed, envelope = self._exchange("ask", sent, end, Posed)
         if (posed.ask, posed.key, posed.round) != (sent.hash, self.identity.public, round):
             raise JudgeUnavailable("the judge replied to something else")
-        if not posed.prompt or sum(len(message.content) for message in posed.prompt) > most:
-            raise JudgeUnavailable(f"the judge's question is empty, or longer than {most:,} characters")
+        if not posed.prompt or sum(len(message.content) for message in posed.prompt) > MAX_PROMPT:
+            raise JudgeUnavailable(f"the judge's question is empty, or longer than {MAX_PROMPT:,} characters")
         if not is_chat([message.role for message in posed.prompt]):
             raise JudgeUnavailable("the judge's question is no chat that ends with the user's turn")
         made_up = QuestionId(posed.task, "judge", self.key.hex(), int.from_bytes(envelope.hash[:8], "big") >> 1, 0)

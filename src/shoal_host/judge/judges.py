@@ -18,8 +18,10 @@ from typing import Any, TypeVar
 
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
+from shoal.policy.reading import is_too_much
 from shoal.protocols import Policy
-from shoal_host.judge.client import MAX_PROMPT, AskedQuestion, JudgeClient, JudgeUnavailable
+from shoal.rollout import Question
+from shoal_host.judge.client import AskedQuestion, JudgeClient, JudgeUnavailable
 from shoal_host.judge.messages import Receipt, Verdict
 
 T = TypeVar("T")
@@ -28,8 +30,6 @@ LONGEST = 600.0
 """Seconds for which a judge that fails is left alone at most."""
 HEALTHY = {"open", "rate", "round", "crowded", "busy", "newcomers", "full"}
 """Refusals of a judge that works."""
-LONGER, LEAST = 4, 4096
-"""A judge's question may have so many times the characters of the node's own longest one, and so many in any case."""
 PACE = "rate"
 """The refusal of a judge that gives one question in so many seconds, as it should: nobody is told."""
 
@@ -53,18 +53,17 @@ class Judges:
         self.trouble = ""
         """Which judges gave no score the last time, and why."""
 
-    def ask(self, policy: Policy, round: int, seed: int, longest: int = 0) -> dict[str, Any]:
+    def ask(self, policy: Policy, round: int, seed: int, own: Sequence[Question] = ()) -> dict[str, Any]:
         """The figures of this round: `judge/pass@1`, over the judges that gave a score, or None; `judge/questions`, how
-        many those are; `judge/pass@1/N` of each, by its position. Empty without judges. `longest`: characters of the
-        node's own longest question of this round."""
+        many those are; `judge/pass@1/N` of each, by its position. Empty without judges. `own`: the round's questions:
+        a judge's may not be far longer (`shoal.policy.reading`)."""
         if not self.clients:
             return {}
         notes: dict[str, str] = {}
-        most = min(MAX_PROMPT, max(LONGER * longest, LEAST)) if longest else MAX_PROMPT
-        said = round, self.model, self.in_swarm, self.display_name, most
+        said = round, self.model, self.in_swarm, self.display_name
         asking = {one: partial(one.ask, *said) for one in self._ready(notes)}
         asked = self._call(asking, notes)
-        texts = self._answers(policy, asked, seed, notes)
+        texts = self._answers(policy, asked, seed, own, notes)
         answering = {one: partial(one.answer, asked[one], text) for one, text in texts.items()}
         replies = self._call(answering, notes)
         later = [one.name for one, reply in replies.items() if isinstance(reply, Receipt)]
@@ -94,13 +93,22 @@ class Judges:
         return found
 
     def _answers(
-        self, policy: Policy, asked: Mapping[JudgeClient, AskedQuestion], seed: int, notes: dict[str, str]
+        self,
+        policy: Policy,
+        asked: Mapping[JudgeClient, AskedQuestion],
+        seed: int,
+        own: Sequence[Question],
+        notes: dict[str, str],
     ) -> dict[JudgeClient, str]:
         """One text for each question; "" where the policy gives none, which counts as wrong. A question that the policy
         cannot read, such as one that is too long, is left out."""
         texts = {}
         for one, each in asked.items():
             try:
+                if is_too_much(policy, each.question, own):
+                    self._rest(one, JudgeUnavailable("its question is far longer than this node's own"))
+                    notes[one.name] = one.why
+                    continue
                 [group] = policy.generate([each.question], 1, seed)
             except UserError as error:
                 notes[one.name] = f"its question has no answer here: {error}"

@@ -145,9 +145,10 @@ def answers(known: dict[str, LanguagePolicy], folder: Path, text: str) -> Iterat
 def said(policy: LanguagePolicy, question: Question, longest: int) -> Iterator[str]:
     """The most likely answer, each time all of it so far. Raises `UserError` for a question that is too long."""
     from shoal.policy.decoders.base import Request, Sampling
+    from shoal.policy.reading import is_too_much
 
     prompt, ids = policy.prompt_ids(question), list[int]()
-    if len(prompt) + longest > policy.context:
+    if len(prompt) + longest > policy.context or is_too_much(policy, question):
         raise UserError(f"the question is too long for {policy.name}")
     tokenizer: Any = policy.lm.tokenizer
     policy.decoder.update_weights()

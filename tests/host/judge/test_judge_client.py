@@ -16,7 +16,7 @@ from fakes import Parrot
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
-from shoal.rollout import Message, QuestionId
+from shoal.rollout import Message, Question, QuestionId
 from shoal.tasks import SUITES, Tasks
 from shoal_host.judge.address import parse_judge_address
 from shoal_host.judge.client import JudgeClient, JudgeUnavailable, is_chat
@@ -389,17 +389,25 @@ def test_a_policy_that_gives_nothing_is_wrong_and_said_so(fake: FakeJudge) -> No
 
 
 def test_a_question_far_longer_than_the_node_s_own_is_not_read(fake: FakeJudge) -> None:
-    """A model with a long context would take minutes."""
+    """A model with a long context would take minutes. The bound is in its own tokens, where the policy has some."""
+
+    class Reads(Parrot):
+        def prompt_ids(self, question: Question) -> list[int]:
+            return [0] * question.text.count("x")
 
     def long(statement: Any) -> Any:
-        prompt = (Message("user", "x " * 20_000),)
+        prompt = (Message("user", "x" + "." * 20 + "x" * 1500),)
         return msgspec.structs.replace(statement, prompt=prompt) if isinstance(statement, Posed) else statement
 
     fake.change = long
-    now, policy = [0.0], Parrot("2")
+    now, policy = [0.0], Reads("2")
     judges = Judges([fake.url], Identity.generate(), patience=10.0, clock=lambda: now[0])
-    assert judges.ask(policy, 1, 0, longest=200) == {"judge/pass@1": None, "judge/questions": 0}
-    assert "longer than 4,096 characters" in judges.trouble
+    short, wide = (
+        Question(QuestionId("t", "1", "c", 1, 1), (Message("user", text),)) for text in ("x" * 50, "x" * 400)
+    )
+    assert judges.ask(policy, 1, 0, [short]) == {"judge/pass@1": None, "judge/questions": 0}
+    assert "far longer than this node's own" in judges.trouble
     assert policy.seeds == []
     now[0] = 60.0
-    assert judges.ask(policy, 2, 0, longest=10_000)["judge/questions"] == 1
+    assert judges.ask(policy, 2, 0, [short, wide])["judge/questions"] == 1
+    assert judges.ask(Parrot("2"), 3, 0, [short])["judge/questions"] == 1, "of an endpoint four characters are a token"
