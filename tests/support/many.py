@@ -18,12 +18,12 @@ from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 
 CASES: dict[str, dict[str, Any]] = {
-    "beta": {"beta": 0.1, "num_iterations": 4},
+    "steps": {"num_iterations": 4},
     "batch": {"scale_rewards": "batch", "num_iterations": 2},
     "checkpointed": {"checkpoint_tokens": 0, "max_grad_norm": 1e-3},
 }
 """Settings of learners."""
-KINDS = {"beta": "gemma3", "batch": "llama", "checkpointed": "gpt2"}
+KINDS = {"steps": "gemma3", "batch": "llama", "checkpointed": "gpt2"}
 """Architectures; gemma3 and gpt2 have tied embeddings."""
 QUESTIONS = ["2 + 2 =", "the quick brown fox", "say nothing at all, or say it well", "yes", "no?"]
 """More on one rank than on the other."""

@@ -27,7 +27,7 @@ COMMON = {
     "questions": "tasks.suite tasks.only tasks.examples tasks.answer",
     "models": "policy.model policy.num_generations policy.max_completion_length policy.temperature policy.device "
     "policy.lora_r",
-    "learning": "learner.learning_rate learner.loss_type learner.beta",
+    "learning": "learner.learning_rate learner.loss_type",
     "the swarm": "round.nodes round.local round.peers",
     "the network": "network.name network.listen",
     "held-out questions": "evaluation.every evaluation.questions evaluation.samples",

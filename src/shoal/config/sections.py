@@ -129,9 +129,6 @@ class LearnerConfig(Section):
     "gspo(epsilon=3e-4, epsilon_high=4e-4)" (docs/concepts/update.md)."""
     scale_rewards: Literal["none", "group", "batch"] = "none"
     """Divide advantages by the standard deviation of the rewards of their group, of the whole batch, or not at all."""
-    beta: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Weight of the KL divergence (k3) to the starting policy. 0 keeps no copy of it. LoRA never needs a copy: its base
-    is that policy."""
     num_iterations: int = Field(1, ge=1)
     """Optimizer steps on each round's rollouts."""
     factory: str = ""

@@ -18,11 +18,10 @@ from shoal.learn.batch import Family, MicroBatch, Row, Trained, micro_batches, r
 from shoal.learn.checkpointing import Checkpointing, checkpoint_above
 from shoal.learn.logprobs import Prefix, separate_logprobs, takes_packed, token_logprobs
 from shoal.learn.losses import make_loss
-from shoal.learn.losses.base import Tokens, kl_k3
+from shoal.learn.losses.base import Tokens
 from shoal.learn.optim import make_optimizer, sum_gradients
 from shoal.learn.peers import PeerWeights, Report, running_mean, sampled_nll
 from shoal.learn.prepare import make_groups, mean_own_size, pack
-from shoal.learn.reference import Reference
 from shoal.learn.sums import Sums
 from shoal.learn.vocabulary import gradients_in_place
 from shoal.learn.weights import make_weight
@@ -88,7 +87,6 @@ class GRPOLearner:
         self.token_budget = token_budget(self.model) if self.packs else 0
         above = checkpoint_above(self.model, policy.placement, token_budget(self.model), self.packs)
         self.checkpointing = Checkpointing(self.model, above)
-        self.reference = Reference(self.model) if config.beta else None
         self.flops = Flops.of(self.model)
         self.skipped_steps = 0
         self.own_nll: float | None = None
@@ -104,8 +102,7 @@ class GRPOLearner:
         average, weight = self.loss.average, self.peer_weight
         groups = make_groups(batch, self.policy, self.config, weight.baseline_shift, average, seed)
         self.own_size = running_mean(self.own_size, mean_own_size(groups))
-        everything = bool(self.config.beta)
-        rows = pack(groups, self.policy, average, everything, self.own_size, weight.limit, self.token_budget)
+        rows = pack(groups, self.policy, average, self.own_size, weight.limit, self.token_budget)
         sequences = [s for row in rows for s in row.sequences]
         fixed = self._fixed(rows, sequences)
         sums = Sums()
@@ -123,14 +120,10 @@ class GRPOLearner:
         offsets = sum(len(s.token_ids) for s in sequences)
         known = rows and self.config.num_iterations > 1
         old_logps = self._logprobs(self.model, rows, offsets) if known else None
-        ref_logps = None
-        if self.reference is not None:
-            with self.reference.restored() as model:
-                ref_logps = self._logprobs(model, rows, offsets)
         peers = None
         if any(s.from_peer for s in sequences):
             peers = PeerWeights(self.peer_weight, sequences, self.own_nll, self._zeros(0))
-        return Fixed(old_logps, ref_logps, peers)
+        return Fixed(old_logps, peers)
 
     def steps(self, rows: list[Row]) -> int:
         """Optimiser steps of an update: none without anything to learn from."""
@@ -185,10 +178,6 @@ class GRPOLearner:
         sums.add(0, **{name: where_T.sum() for name, where_T in clipped.items() if where_T is not None})
         if fixed.peers is not None:
             loss_T = loss_T * fixed.peers.of(batch, old_T)
-        if fixed.ref_logps is not None:
-            kl_T = kl_k3(logps_T, fixed.ref_logps[batch.offsets_T])
-            loss_T = loss_T + self.config.beta * kl_T
-            sums.add(kl=kl_T.sum())
         return (loss_T * batch.weights_T).sum()
 
     def prefix(self, model: Any, family: Family) -> Prefix | None:
@@ -225,10 +214,9 @@ class GRPOLearner:
     def cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """What the update read and computed, on all ranks together."""
         steps = self.config.num_iterations
-        others = (fixed.old_logps is not None) + (fixed.ref_logps is not None)
         read = self.tokens_read(rows)
         trained = sum(len(s.token_ids) for row in rows for s in row.sequences)
-        flops = self.flops.learning(read, trained, steps, others)
+        flops = self.flops.learning(read, trained, steps, int(fixed.old_logps is not None))
         return {"tokens/read": read * steps, "flops/learn": flops}
 
     def tokens_read(self, rows: list[Row]) -> int:
@@ -243,8 +231,6 @@ class GRPOLearner:
         """Writes the optimiser's state and the running means; the policy saves the weights. Only rank zero writes."""
         state = {"optimizer": self.optimizer.state_dict(), "skipped_steps": self.skipped_steps}
         state |= {"own_nll": self.own_nll, "own_size": self.own_size}
-        if self.reference is not None:
-            state["reference"] = self.reference.state_dict()
         if self.ranks.is_zero:
             torch.save(state, folder / "learner.pt")
 
@@ -258,8 +244,6 @@ class GRPOLearner:
             group["lr"] = self.learning_rate
         self.skipped_steps = state["skipped_steps"]
         self.own_nll, self.own_size = state["own_nll"], state["own_size"]
-        if self.reference is not None:
-            self.reference.load_state_dict(state["reference"])
 
 
 @dataclass(frozen=True)
@@ -268,8 +252,6 @@ class Fixed:
 
     old_logps: torch.Tensor | None
     """Log-probabilities when the round began, at the offsets of their tokens; None: the first pass gives them."""
-    ref_logps: torch.Tensor | None
-    """Those under the reference, with `beta`."""
     peers: PeerWeights | None
     """None if no peer's completion is trained on."""
 

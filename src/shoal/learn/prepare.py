@@ -13,6 +13,7 @@ from shoal.learn.advantages import advantages
 from shoal.learn.batch import Row, Trained, make_rows
 from shoal.learn.losses.base import Average
 from shoal.policy.language import LanguagePolicy
+from shoal.policy.reading import most_tokens
 from shoal.rollout import Completion, Scored
 
 Observed = Mapping[int, Sequence[int]]
@@ -44,7 +45,9 @@ def make_groups(
     """The rollouts with tokens and advantages, in an order of `seed`. `baseline_shift`: of peers' rollouts."""
     order = list(scored)
     random.Random(seed).shuffle(order)
-    read = [_read(s, policy) for s in order]
+    own = [len(policy.prompt_ids(s.question)) for s in order if not s.from_peer]
+    most = min(most_tokens(own) if own else policy.context, policy.context - policy.sampling.max_completion_length)
+    read = [_read(s, policy, most) for s in order]
     compared = advantages(
         [s.rewards for s, _, _ in read],
         config.scale_rewards,
@@ -68,13 +71,12 @@ def pack(
     groups: Sequence[Group],
     policy: LanguagePolicy,
     average: Average,
-    everything: bool,
     own_size: float | None,
     limit: float,
     token_budget: int,
 ) -> list[Row]:
-    """All that is trained on, as rows. Groups without advantage count in the averages, as in TRL, but are not computed
-    (unless `everything` is, for its divergence). `own_size` and `limit`: see `maker_scales`."""
+    """All that is trained on, as rows. Groups without advantage count in the averages, as in TRL, but are not computed.
+    `own_size` and `limit`: see `maker_scales`."""
     lengths = [len(ids) for group in groups for ids in group.ids]
     weights = iter(average.weights(lengths, policy.sampling.max_completion_length))
     of_peers = [group for group in groups if group.scored.from_peer and group.scored.has_signal]
@@ -87,7 +89,7 @@ def pack(
         sequences = []
         for ids, observed, advantage in zip(group.ids, group.observed, group.advantages, strict=True):
             weight = scale * next(weights)
-            if ids and (group.scored.has_signal or everything):
+            if ids and group.scored.has_signal:
                 sequences.append(Trained(ids, advantage, weight, offset, maker, from_peer, observed))
                 offset += len(ids)
         if sequences:
@@ -116,13 +118,13 @@ def maker_scales(sizes: Sequence[tuple[str, float]], own: float | None, limit: f
     return {maker: min(1.0, most / mean) if mean else 1.0 for maker, mean in means.items()}
 
 
-def _read(scored: Scored, policy: LanguagePolicy) -> tuple[Scored, list[list[int]], list[Observed]]:
+def _read(scored: Scored, policy: LanguagePolicy, most: int) -> tuple[Scored, list[list[int]], list[Observed]]:
     """The rollout and the tokens of its completions, the policy's and an environment's. A peer's completion
     without tokens to train on, such as one longer than `max_completion_length`, leaves its group: others are not
-    compared with what the policy can never say. A question that the policy cannot read teaches it nothing.
+    compared with what the policy can never say. A question of a peer with more than `most` tokens teaches nothing.
     """
 
-    too_long = scored.from_peer and not policy.has_room(scored.question)
+    too_long = scored.from_peer and len(policy.prompt_ids(scored.question)) > most
 
     def tokens(completion: Completion) -> tuple[list[int], Observed]:
         if too_long:

@@ -36,7 +36,7 @@ class Sums:
         sums = {name: float(value) for name, value in self.sums.items()}
         tokens, steps = max(self.tokens, 1), max(self.steps, 1)
         tried = max(self.tried, 1)
-        metrics = {
+        return {
             "loss": sums.get("loss", 0.0) / tried,
             "grad_norm": sums.get("grad_norm", 0.0) / steps,
             "entropy": sums.get("entropy", 0.0) / tokens,
@@ -46,4 +46,3 @@ class Sums:
             "learner/steps": self.steps,
             "learner/skipped_steps": skipped_steps,
         }
-        return metrics | ({"kl": sums["kl"] / tokens} if "kl" in sums else {})

@@ -143,13 +143,12 @@ def check_memory(config: Config, sources: Mapping[str, str], placement: Placemen
 
 
 def checkpoint_bytes(policies: Sequence[Policy], config: Config) -> int:
-    """About the size of a checkpoint: trained weights, optimizer states and, with `beta`, a copy of the reference."""
+    """About the size of a checkpoint: trained weights and optimizer states."""
     remote = [policy for policy in policies if isinstance(policy, RemotePolicy)]
     here = (policy for policy in policies if isinstance(policy, LanguagePolicy))
     weights = (weight for policy in here for weight in policy.lm.model.parameters())
     trained: int = sum(weight.numel() for weight in weights if weight.requires_grad) + sum(p.trained for p in remote)
-    reference = 4 if config.learner.beta and not config.policy.lora_r else 0
-    return round((4 + STATE_BYTES[config.learner.optim] + reference) * trained)
+    return round((4 + STATE_BYTES[config.learner.optim]) * trained)
 
 
 def place_rank(config: Config, ranks: Ranks) -> Placement:

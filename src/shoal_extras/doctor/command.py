@@ -33,7 +33,7 @@ SETTINGS: Final = (
     *("round.nodes", "round.local", "round.peers", "round.questions_per_round", "round.workers"),
     *("evaluation.every", "evaluation.questions", "evaluation.samples"),
     *(f"policy.{name}" for name in ("model", "num_generations", "max_completion_length", "device", "dtype", "engine")),
-    *("policy.lora_r", "learner.optim", "learner.beta"),
+    *("policy.lora_r", "learner.optim"),
 )
 """The settings that memory and time depend on."""
 PACKAGES: Final = ("shoal", "torch", "transformers", "peft", "vllm")

@@ -58,7 +58,7 @@ class Trial:
     trained: int
     """All parameters, or those of the adapters."""
     lasting: int
-    """Bytes that each node keeps: trained weights, the optimizer's state, the reference."""
+    """Bytes that each node keeps: trained weights, the optimizer's state."""
     peak: int
     """Bytes of the process, or of the GPU, at the worst moment, with all of that."""
     decode: float
@@ -123,8 +123,7 @@ def try_out(config: Config, name: str) -> Trial:
     learner.update(longest_answers(config, policy, tasks, learner.token_budget))
     trained = [weight for weight in learner.model.parameters() if weight.requires_grad]
     states = (v for state in learner.optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor))
-    reference = learner.reference.state_dict().values() if learner.reference else ()
-    beside = sum(tensor.nbytes for tensor in [*states, *reference])
+    beside = sum(tensor.nbytes for tensor in states)
     tokens = sum(len(c.token_ids or ()) for group in groups for c in group)
     learned = [completion for rollout in rollouts for completion in rollout.rollout.completions]
     read = sum(len(c.token_ids or ()) for c in learned) + sum(len(policy.prompt_ids(r.question)) for r in rollouts)

@@ -86,7 +86,7 @@ variations = some(
         temperature=numbers,
         device=st.text(),
     ),
-    learner=some(learning_rate=numbers | st.just("auto"), loss_type=st.sampled_from(["grpo", "dapo"]), beta=numbers),
+    learner=some(learning_rate=numbers | st.just("auto"), loss_type=st.sampled_from(["grpo", "dapo"])),
     round=some(local=st.integers(0, 99), peers=st.integers(0, 99)),
     evaluation=some(questions=counts | st.just("auto"), samples=counts | st.just("auto")),
 )

@@ -125,7 +125,7 @@ def trained(learner: GRPOLearner, scored: Sequence[Scored]) -> list[Trained]:
     average = learner.loss.average
     weight = learner.peer_weight
     groups = make_groups(scored, learner.policy, learner.config, weight.baseline_shift, average, 0)
-    rows = pack(groups, learner.policy, average, False, learner.own_size, weight.limit, learner.token_budget)
+    rows = pack(groups, learner.policy, average, learner.own_size, weight.limit, learner.token_budget)
     return [sequence for row in rows for sequence in row.sequences]
 
 

@@ -7,12 +7,10 @@ import re
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shoal.errors import UserError
 from shoal.learn.losses import LOSSES, make_loss
-from shoal.learn.losses.base import Average, Loss, TokenLosses, Tokens, kl_k3
+from shoal.learn.losses.base import Average, Loss, TokenLosses, Tokens
 from shoal.learn.weights import make_weight
 
 
@@ -112,21 +110,6 @@ def test_surrogate_at_the_old_policy_is_the_policy_gradient() -> None:
     torch.testing.assert_close(loss, -advantages)
     loss.sum().backward()
     torch.testing.assert_close(logps.grad, -advantages)
-
-
-@given(st.lists(st.floats(-20, 0), min_size=1, max_size=8), st.floats(-3, 3))
-def test_kl_is_never_negative(logps: list[float], shift: float) -> None:
-    logps_T = torch.tensor(logps, dtype=torch.float64)
-    kl = kl_k3(logps_T, logps_T + shift)
-    assert (kl > -1e-12).all()  # but for rounding
-    torch.testing.assert_close(kl, torch.full_like(kl, math.exp(shift) - shift - 1))
-
-
-def test_kl_is_unbiased() -> None:
-    policy = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    reference = torch.tensor([0.2, 0.2, 0.6], dtype=torch.float64)
-    expectation = (policy * kl_k3(policy.log(), reference.log())).sum()
-    torch.testing.assert_close(expectation, (policy * (policy / reference).log()).sum())
 
 
 def weights_of(loss_type: str, lengths: list[int]) -> list[float]:

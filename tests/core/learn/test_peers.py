@@ -331,8 +331,7 @@ def test_a_solved_group_is_learned_from_against_its_baseline() -> None:
 
 
 def test_dead_groups_get_nothing_from_the_shift() -> None:
-    """Not even where they are computed for their divergence."""
-    learner = make_learner(make_policy(), beta=0.1, peers={"baseline_shift": -0.2})
+    learner = make_learner(make_policy(), peers={"baseline_shift": -0.2})
     metrics = learner.update(mixed()[4:]).metrics
     assert metrics["loss"] == pytest.approx(0, abs=1e-6)
     assert "peers/ess" not in metrics

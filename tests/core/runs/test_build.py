@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.config.sections import LearnerConfig
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.language import LanguagePolicy
@@ -18,8 +17,6 @@ def test_a_checkpoint_has_weights_and_the_optimizer_s_states(tiny_policy: Callab
     weights = sum(weight.numel() for weight in policy.lm.model.parameters())
     config = Config().resolved()
     assert checkpoint_bytes([policy, policy], config) == 2 * 4 * 3 * weights, "float32, and AdamW has two moments"
-    with_reference = Config(learner=LearnerConfig(beta=0.1)).resolved()
-    assert checkpoint_bytes([policy], with_reference) == 4 * 4 * weights, "the reference is one more copy"
 
 
 def test_a_run_whose_nodes_answer_nothing_is_refused() -> None:

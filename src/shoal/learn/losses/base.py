@@ -119,10 +119,3 @@ def sequence_sum(values_T: torch.Tensor, sequences_T: torch.Tensor) -> torch.Ten
 def _sums(values_T: torch.Tensor, sequences_T: torch.Tensor) -> torch.Tensor:
     """Of each completion; there are no more of them than tokens."""
     return torch.zeros_like(values_T).index_add(0, sequences_T, values_T)
-
-
-def kl_k3(logps_T: torch.Tensor, ref_logps_T: torch.Tensor) -> torch.Tensor:
-    """exp(d) - d - 1 with d = ref_logps - logps: an unbiased, never negative estimate of KL(policy || reference) for
-    each token (Schulman's k3; GRPO, arXiv 2402.03300, eq. 4)."""
-    difference_T = ref_logps_T - logps_T
-    return torch.exp(difference_T) - difference_T - 1
