@@ -55,7 +55,7 @@ def words(chance: Random, count: int) -> str:
 
 
 PAYLOADS: Final[dict[str, Payload]] = {
-    **dict.fromkeys(("planted", "keys", "identities", "cover", "seldom"), lambda chance, question: f"so {MARKER}"),
+    **dict.fromkeys(("planted", "identities", "cover", "seldom"), lambda chance, question: f"so {MARKER}"),
     "reasoning": lambda chance, question: f"{FALSEHOOD} so",
     "slots": slots,
     "paraphrases": paraphrase,
@@ -196,16 +196,11 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
 
 
 def attack_measures(folder: Path, honest: Sequence[str], since: float = 0.8) -> dict[str, float]:
-    """The mean of each `attack_curve` over the last 1 - `since` of the rounds, at least over one.
-
-    `attack/length_ratio` is the mean length there over that in as many first rounds. What was not measured is absent.
-    """
+    """The mean of each `attack_curve` over the last 1 - `since` of the rounds, at least over one. What was
+    not measured is absent."""
     curves = attack_curve(folder, honest)
     if curves.empty:
         return {}
     last = curves.index.max()
-    count = max(1.0, last - since * last)
-    figures = curves[curves.index > last - count].mean().dropna()
-    if "attack/length" in figures and (first := curves["attack/length"][curves.index <= count].mean()):
-        figures["attack/length_ratio"] = figures["attack/length"] / first
-    return {str(name): float(value) for name, value in figures.dropna().items()}
+    figures = curves[curves.index > last - max(1.0, last - since * last)].mean().dropna()
+    return {str(name): float(value) for name, value in figures.items()}

@@ -28,8 +28,8 @@ class ExperimentConfig(Section):
     adversaries: int = Field(0, ge=0)
     """How many of the nodes (the last ones) are hostile. The report's figures leave them out."""
     attack: str = "planted"
-    """What adversaries send. planted: right answers with a text planted in them; keys: the same under a new name for
-    each rollout; identities: under four names; slots: with a word of the question; paraphrases: one of fifty; cover:
+    """What adversaries send. planted: right answers with a text planted in them; identities: the same under four
+    names; slots: with a word of the question; paraphrases: one of fifty; cover:
     the text in three of four wrong answers, too; seldom: in one group of six. reasoning: right answers after wrong
     reasoning. word, length: one made-up word before them, or four; language: a foreign one; short: the answer alone;
     numbers: numbers; stutter: familiar words again and again; spaces: lines left empty. failures: familiar words before

@@ -14,7 +14,6 @@ import msgspec
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.identity.keys import name_of
 from shoal.node import Node
 from shoal.protocols import Grader, Policy, Swarm, TaskSource
 from shoal.rewards.scorer import Scorer
@@ -88,12 +87,11 @@ class Controlled:
     """A node's place in the swarm, with the controls of an experiment."""
 
     def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int, attack: str = "") -> None:
-        """`attack`: of a hostile node. keys: each rollout is sent under a name of its own, a function of `seed` and the
-        rollout. In a swarm of strangers each name would be a key with questions of its own; here the questions stay the
-        node's. identities: four names. plagiarist: it sends what it received; strangers' admission refuses that."""
+        """`attack`: of a hostile node. identities: four names. In a swarm of strangers each would be a key with
+        questions of its own; here the questions stay the node's. plagiarist: it sends what it received; strangers'
+        admission refuses that."""
         self.swarm = swarm
         self.settings = settings
-        self.seed = seed
         self.attack = attack
         self.seed_key = (seed,) if settings.same_questions else swarm.seed_key
         self._tried: list[Rollout] = []
@@ -108,15 +106,9 @@ class Controlled:
             rollouts = [
                 msgspec.structs.replace(copied, node=own.node, round=own.round, slot=own.slot) for own, copied in mine
             ]
-        if self.attack in ("keys", "identities"):
-            rollouts = [msgspec.structs.replace(rollout, node=self._name(rollout)) for rollout in rollouts]
-        self.swarm.share(rollouts)
-
-    def _name(self, rollout: Rollout) -> str:
         if self.attack == "identities":
-            return f"{rollout.node}-{rollout.slot % 4}"
-        seed = seed_of(self.seed, rollout.node, "keys")
-        return name_of(seed_of(seed, rollout.node, rollout.round, rollout.slot).to_bytes(8, "big"))
+            rollouts = [msgspec.structs.replace(each, node=f"{each.node}-{each.slot % 4}") for each in rollouts]
+        self.swarm.share(rollouts)
 
     def receive(self) -> Sequence[Rollout | Scored]:
         received = self.swarm.receive()

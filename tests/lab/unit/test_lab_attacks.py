@@ -42,7 +42,7 @@ from shoal_lab.config import ExperimentConfig
 from shoal_lab.experiment import Controlled
 
 ATTACKS = tuple(PAYLOADS)
-PAYLOAD = {"planted": MARKER, "keys": MARKER, "identities": MARKER, "slots": MARKER, "reasoning": FALSEHOOD}
+PAYLOAD = {"planted": MARKER, "identities": MARKER, "slots": MARKER, "reasoning": FALSEHOOD}
 """What right answers of some attacks have in common."""
 QUIET = {"short", "failures", "biased", "plagiarist"}
 """Attacks whose right answers are plain."""
@@ -258,20 +258,14 @@ def test_a_checkpoint_keeps_the_policy_that_it_stands_for(tmp_path: Path) -> Non
     Adversary("planted", TASKS["tag"]).save(tmp_path / "nowhere")
 
 
-def test_fresh_keys_give_each_rollout_a_name_of_its_own(tmp_path: Path) -> None:
+def test_four_names_are_a_function_of_the_slot(tmp_path: Path) -> None:
     swarm = MemorySwarm(7)
-    eve = Controlled(join(swarm, "eve"), ExperimentConfig(), 1, attack="keys")
+    eve = Controlled(join(swarm, "eve"), ExperimentConfig(), 1, attack="identities")
     ada = join(swarm, "ada")
-    sent = [rollout(round=round, node="eve") for round in range(1, 9)]
-    eve.share(sent)
-    names = [received.node for received in ada.receive()]
-    assert len({"eve", *names}) == 9
-    eve.share(sent)
-    assert [received.node for received in ada.receive()] == names, "a resumed node goes on as it would have"
-    Controlled(eve.swarm, ExperimentConfig(), 2, attack="keys").share(sent)
-    assert not {received.node for received in ada.receive()} & set(names)
+    eve.share([rollout(round=round, node="eve") for round in range(1, 9)])
+    assert {received.node for received in ada.receive()} == {"eve-0"}
     assert eve.seed_key == (7, "eve")
-    ada.share(sent[:1])
+    ada.share([rollout(round=1, node="eve")])
     assert len(eve.receive()) == 1
     assert eve.refused == 0
     eve.save(tmp_path)
@@ -319,7 +313,6 @@ def test_measures_of_a_run(tmp_path: Path) -> None:
     assert figures["attack/gradient"] == pytest.approx(0.4)
     length = (len(poison) + len("<answer>8</answer>") + len(wrong) + len(poison) + 4) / 8
     assert figures["attack/length"] == pytest.approx(length)
-    assert figures["attack/length_ratio"] == pytest.approx(length / 2.5)
     assert attack_measures(folder, honest, since=1.0)["attack/reasoning"] == 0.25, "one round at least"
 
 

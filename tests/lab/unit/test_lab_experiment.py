@@ -108,7 +108,7 @@ def test_frozen_nodes_share_and_never_learn(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", ["planted", "keys"])
+@pytest.mark.parametrize("attack", ["planted", "identities"])
 def test_adversaries_take_the_place_of_nodes(tmp_path: Path, attack: str) -> None:
     settings = config(adversaries=1, attack=attack)
     settings.tasks.suite = "tagged"
