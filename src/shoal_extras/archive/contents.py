@@ -21,7 +21,7 @@ from shoal_extras.archive.reader import Reader
 from shoal_extras.export.card import escaped
 from shoal_extras.export.writing import check_folder, keep, scratch_beside, write_errors
 
-SHOWN: Final = 20  # makers, tasks and days that are shown
+SHOWN: Final = 20  # makers, and tasks by model, that are shown
 PAIRS: Final = 4  # of right and wrong answers to one question
 FORMS: Final = {
     "sft": pa.schema([("prompt", CHAT), ("completion", CHAT)]),
@@ -136,7 +136,7 @@ def card(stats: Stats, form: str, count: int) -> str:
     """The card of an exported data set. What strangers said is shown as plain characters."""
     rates = [
         f"| {escaped(task)} | {escaped(model)} | {every:,} | {stats.rate(task, model):.3f} |"
-        for (task, model), every in sorted(stats.scored.items())
+        for (task, model), every in sorted(stats.scored.most_common(SHOWN))
     ]
     makers = [f"| {name_of(bytes.fromhex(key))} | `{key}` | {n:,} |" for key, n in stats.makers.most_common(SHOWN)]
     lines = [
