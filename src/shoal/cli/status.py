@@ -64,7 +64,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         state = f"in touch, {status['links']} link{'s' * (status['links'] != 1)}"
     listening = f", listening to {len(status['neighbours'])}" if status["neighbours"] else ""
     taken = shortened(status.get("shortened", {}))
-    limits = limited(status)
+    limits, by = limited(status), limited(status, which="limited_by")
     step = f"shows it live: shoal watch {at}"
     if gone:
         step = f"goes on with it: shoal join --resume {at}" + (" --allow-code" if status.get("code") else "")
@@ -79,6 +79,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         ("admitted", str(admission["admitted"])),
         ("taken out", f"of right answers: {taken}" if taken else ""),
         ("limited", limits and f"{limits}: planted text goes with a reward, so nothing is learned from it for a time"),
+        ("limited by", by and f"{by}: they say that these go with its rewards, and learn nothing from it for a time"),
         ("refused", reasons(all_refused(status)) or "nothing"),
         ("errors", f"{status['faults']} of this program itself; the first: {status.get('first_fault')}"),
         *(("warning", warning) for warning in status["warnings"]),

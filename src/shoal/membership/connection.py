@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
@@ -38,12 +39,13 @@ from shoal.rollout import Rollout, Scored
 from shoal.sandbox.examiner import Examiner
 from shoal.transports.base import Channel, Presence, TransportContext, key_of
 from shoal.transports.create import create_transport
-from shoal.wire.notices import Notice, notice_of, seal_notice
+from shoal.wire.notices import Limit, Limits, Notice, notice_of, seal_notice
 from shoal.wire.rollouts import Kind, seal
 
 OUTBOX = 256  # own rollouts that wait for a link
 TICK = 1.0  # seconds between two looks at who is there
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for what still has to be sent
+SAID, LIMITERS = 3600.0, 64  # seconds for which it counts who limits this node, and how many of them
 
 
 class SwarmConnection:
@@ -91,7 +93,9 @@ class SwarmConnection:
             )
         self.admission = admission
         self._intake = Intake(self.admission, self._admitted)
-        self._notices = NoticeReader(self.swarm, self.secret, on_notice) if on_notice else None
+        self._on_notice = on_notice
+        self._limited_by: dict[str, tuple[Notice, Limit]] = {}
+        self._notices = NoticeReader(self.swarm, self.secret, self._heard)
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
         self._told: Newest[bytes] = Newest(1)
         self._last: Notice | None = None
@@ -149,7 +153,9 @@ class SwarmConnection:
     def share(self, rollouts: Sequence[Rollout]) -> None:
         self._outbox.put(rollouts)
 
-    def tell(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]], limited: Iterable[str] = ()) -> None:
+    def tell(
+        self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]], limited: Limits = MappingProxyType({})
+    ) -> None:
         """Publishes for people who watch how a round went, whose rollouts it learned from (`notices`) and from whom it
         does not learn for a time."""
         display_name = self.config.network.display_name
@@ -202,6 +208,7 @@ class SwarmConnection:
             "code": bool(self.config.code),
             "first_fault": self.transport.first_fault,
             "admission": self.admission.status(),
+            "limited_by": self._limiters(),
         }
 
     def close(self) -> None:
@@ -215,8 +222,7 @@ class SwarmConnection:
         self._close_parts()
 
     def _close_parts(self) -> None:
-        if self._notices:
-            self._notices.close()
+        self._notices.close()
         self._intake.close()
         for examiner in self._examiners:
             examiner.close()
@@ -254,9 +260,7 @@ class SwarmConnection:
     def _arrived(self, channel: Channel, address: str, data: bytes) -> None:
         """A message came; who sent it is not known yet. It must be quick."""
         if channel == "notices":
-            if self._notices:
-                self._notices.put(address, data)
-            return
+            return self._notices.put(address, data)
         self._count(self._received, len(data))
         reason, plain = "size", None
         if len(data) <= self._max_bytes:
@@ -266,6 +270,22 @@ class SwarmConnection:
         else:
             with self._lock:
                 self._dropped[reason] += 1
+
+    def _heard(self, notice: Notice) -> None:
+        """Keeps who says that it does not learn from this node."""
+        mine = [each for each in notice.limited if each.maker == self.identity.name and not notice.left]
+        with self._lock:
+            self._limited_by.pop(notice.id, None)
+            if mine and len(self._limited_by) < LIMITERS:
+                self._limited_by[notice.id] = notice, mine[0]
+        if self._on_notice:
+            self._on_notice(notice)
+
+    def _limiters(self) -> dict[str, tuple[int, float]]:
+        """Who said so of late: for how many rounds, and the share of words."""
+        with self._lock:
+            said, now = list(self._limited_by.values()), time.time()
+        return {by.name: (limit.rounds, limit.share) for by, limit in said if now - by.time < SAID}
 
     def _count(self, flow: Counter[str], size: int) -> None:
         with self._lock:

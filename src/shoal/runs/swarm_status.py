@@ -100,6 +100,8 @@ class Status(msgspec.Struct):
     limited: dict[str, tuple[Count, Number]] = {}
     """Makers from which it does not learn for a time: for how many rounds, and the share of their right answers' words
     that these did not need and their wrong ones lack."""
+    limited_by: dict[str, tuple[Count, Number]] = {}
+    """Who says that it does not learn from this node: for how many of its rounds, and that share."""
     display_name: str = ""
     first_fault: str = ""
     warning: str = ""
@@ -134,6 +136,8 @@ def lines(status: Mapping[str, Any]) -> list[str]:
         f"in {received['messages']} ({size(received['bytes'])}), out {sent['messages']} ({size(sent['bytes'])}); "
         f"{status['admission']['admitted']} admitted" + (f", refused: {refused}" if refused else ""),
     ]
+    if limits := limited(status, 3, "limited_by"):
+        parts.append(f"others say that they do not learn from this node: {limits}")
     if limits := limited(status, 3):
         parts.append(f"not learned from for a time: {limits}")
     if short := shortened(status.get("shortened", {}), 3):
@@ -158,11 +162,13 @@ def shortened(shares: Mapping[str, float], most: int = 20) -> str:
     return ", ".join(f"{maker} {share:.0%}" for share, maker in ordered[:most]) + (", …" if len(ordered) > most else "")
 
 
-def limited(status: Mapping[str, Any], most: int = 20) -> str:
-    """The makers from which this node does not learn for a time, for how long and why, the longest first."""
-    found = status.get("limited", {})
+def limited(status: Mapping[str, Any], most: int = 20, which: str = "limited") -> str:
+    """The makers from which this node does not learn for a time, for how long and why, the longest first. limited_by:
+    the nodes that do not learn from this one."""
+    found = status.get(which, {})
     ordered = sorted(((rounds, share, name) for name, (rounds, share) in found.items()), reverse=True)
-    said = [f"{name} for {rounds} rounds ({share:.0%} of its right answers' words)" for rounds, share, name in ordered]
+    whose = "its" if which == "limited" else "this one's"
+    said = [f"{name} for {n} rounds ({share:.0%} of {whose} right answers' words)" for n, share, name in ordered]
     return ", ".join(said[:most]) + (", …" if len(said) > most else "")
 
 

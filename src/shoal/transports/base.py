@@ -52,7 +52,7 @@ class TransportContext:
     max_bytes: int = 1 << 20
     """Longer messages are dropped when they are delivered, so a transport need not read them."""
     hears_notices: bool = False
-    """Whether this node wants notices, too."""
+    """Whether this node wants all notices, also in a large swarm."""
     neighbours: int | None = None
     """How many peers to listen to at the start, for a transport that can choose."""
     clocks: Clocks = field(default_factory=Clocks)

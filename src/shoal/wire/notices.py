@@ -1,10 +1,11 @@
 """A notice: what a node says of one of its rounds to people who watch. How it does, and whose rollouts it learned from.
 
-Nodes do not subscribe to notices; windows and people do. So a notice crosses the network only where somebody asked for
-it. It is signed like a rollout, but it is only its sender's word: no node ever learns from it.
+Windows and people subscribe to notices, and nodes of a small swarm, to say who limits them. A notice is signed like a
+rollout, but it is only its sender's word: no node ever learns from it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -23,6 +24,10 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Round = Annotated[int, Meta(ge=0, le=2**53)]
 
 
+Limits = Mapping[str, tuple[int, float]]
+"""What `Shortener.limits` says."""
+
+
 class Lesson(msgspec.Struct, frozen=True):
     """A rollout that a node learned from: its maker, the maker's round and slot, and the task."""
 
@@ -30,6 +35,15 @@ class Lesson(msgspec.Struct, frozen=True):
     round: Round
     slot: Annotated[int, Meta(ge=0, le=2**16)]
     task: Name
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A maker from which a node does not learn, for how many rounds of its own, and the share of the words in the
+    maker's right answers that were not needed."""
+
+    maker: Name
+    rounds: Round
+    share: Share
 
 
 class Notice(SignedMessage, frozen=True):
@@ -43,8 +57,7 @@ class Notice(SignedMessage, frozen=True):
     """On held-out questions, in rounds in which it evaluated."""
     learned: Annotated[tuple[Lesson, ...], Meta(max_length=MAX_LESSONS)] = ()
     """Others' rollouts that it trained on in this round."""
-    limited: Annotated[tuple[Name, ...], Meta(max_length=MAX_LESSONS)] = ()
-    """Makers from which it does not learn for a time."""
+    limited: Annotated[tuple[Limit, ...], Meta(max_length=MAX_LESSONS)] = ()
     display_name: Name | None = None
     """What its owner calls it."""
     left: bool = False
@@ -78,7 +91,7 @@ def notice_of(
     model: str | None,
     now: float,
     display_name: str = "",
-    limited: Iterable[str] = (),
+    limited: Limits = MappingProxyType({}),
 ) -> Notice:
     """The notice of a round, from its row of metrics and its rows of `learned.parquet`."""
     lessons = [each for each in learned if each["peer"]][:MAX_LESSONS]
@@ -92,7 +105,7 @@ def notice_of(
         _share(row.get("reward/local")),
         _share(row.get("eval/pass@1")),
         tuple(Lesson(each["maker"][:256], each["made"], each["slot"], each["task"][:256]) for each in lessons),
-        tuple(name[:256] for name in limited)[:MAX_LESSONS],
+        tuple(Limit(name[:256], *found) for name, found in [*limited.items()][:MAX_LESSONS]),
         display_name or None,
     )
 

@@ -171,8 +171,7 @@ class Reader:
             self._dropped["unreadable file"] += 1
         else:
             self._left -= sum(len(data) for _, data in messages)
-            wanted = deque(one for one in messages if one[0] == "rollouts" or self._context.hears_notices)
-            if wanted:
-                self._queues[file.address] = wanted
+            if messages:
+                self._queues[file.address] = deque(messages)
             if len(self._queues) > QUEUES:
                 del self._queues[next(iter(self._queues))]

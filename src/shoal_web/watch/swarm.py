@@ -87,7 +87,7 @@ class Speaker:
         self.name = notice.name
         self.last = {"display_name": harmless(notice.display_name), "id": notice.id, "model": notice.model}
         self.last |= {"round": notice.round, "left": notice.left}
-        self.limited = {name[:LETTERS] for name in notice.limited} - {self.name}
+        self.limited = {limit.maker[:LETTERS] for limit in notice.limited} - {self.name}
         if notice.reward is not None:
             self.rewards.append(notice.reward)
         if notice.pass_at_1 is not None:

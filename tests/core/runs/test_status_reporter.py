@@ -120,3 +120,25 @@ def test_makers_that_are_limited_are_named_with_the_reason_and_the_rounds_until_
         assert "limited sly-eel-3c4d for 16 rounds (27% of its right answers' words), odd-ray-5e6f for 3" in said()
         reporter.update(row, [], {})
         assert "sly-eel" not in said()
+
+
+def test_a_limited_node_is_told_by_whom_why_and_for_how_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Limited(Member):
+        def status(self) -> dict[str, Any]:
+            return super().status() | {"limited_by": {"fair-cod-5e6f": (16, 0.27)}}
+
+    class Panel(Watcher):
+        shown: Sequence[str] = ()
+
+        def panel(self, lines: Sequence[str]) -> None:
+            self.shown = lines
+
+    watcher = Panel()
+    with closing(StatusReporter(watcher, Limited(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
+        reporter.update({"round": 1, "node": "calm-otter-1a2b"}, [], {})
+        assert main(["status", str(tmp_path)]) == 0
+    told = "fair-cod-5e6f for 16 rounds (27% of this one's right answers' words)"
+    assert f"limited by {told}" in " ".join(capsys.readouterr().out.split())
+    assert any(told in line for line in watcher.shown)

@@ -116,7 +116,7 @@ def test_nodes_share_what_they_tried_signed_and_admitted(make: MakeNode, tmp_pat
     def both() -> bool:
         ada.share([ada.rollout()])
         bob.share([bob.rollout()])
-        bob.tell({"round": 3, "reward/local": 0.5}, [])
+        bob.tell({"round": 3, "reward/local": 0.5}, [], {ada.identity.name: (8, 0.25)})
         time.sleep(0.05)
         return bool(ada.got_from(bob) and bob.got_from(ada) and notices)
 
@@ -126,6 +126,8 @@ def test_nodes_share_what_they_tried_signed_and_admitted(make: MakeNode, tmp_pat
     assert (ada.faults, bob.faults) == (0, 0)
     until(lambda: not ada.status()["silo"])
     status = ada.status()
+    assert status["limited_by"] == {bob.identity.name: (8, 0.25)}, "who is limited is told"
+    assert bob.status()["limited_by"] == {}
     assert (status["peers"], status["note"], status["private"]) == (1, "", private)
     assert set(status["neighbours"]) <= {bob.secret.address(bob.identity.id)}
 

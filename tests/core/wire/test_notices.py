@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.identity.keys import Identity
-from shoal.wire.notices import MAX_BYTES, MAX_LESSONS, Lesson, Notice, notice_of, open_notice, seal_notice
+from shoal.wire.notices import MAX_BYTES, MAX_LESSONS, Lesson, Limit, Notice, notice_of, open_notice, seal_notice
 from shoal.wire.signed import AHEAD, OLD
 
 NOW = 1000.0
@@ -81,8 +81,9 @@ def test_it_is_made_of_a_round_s_metrics_and_lessons(ada: Identity) -> None:
         {"maker": "bob", "made": 2, "slot": 0, "task": "gcd", "peer": True},
         {"maker": ada.name, "made": 4, "slot": 1, "task": "lcm", "peer": False},
     ]
-    said = notice_of(row, learned, "reef", ada.public, None, NOW, limited=["sly-eel", "x" * 300] * 40)
-    assert said.limited[:2] == ("sly-eel", "x" * 256)
+    limited = {"x" * 300: (8, 0.27)} | {str(number): (1, 0.1) for number in range(80)}
+    said = notice_of(row, learned, "reef", ada.public, None, NOW, limited=limited)
+    assert said.limited[0] == Limit("x" * 256, 8, 0.27)
     assert len(said.limited) == MAX_LESSONS
     assert (said.round, said.reward, said.pass_at_1) == (4, 0.5, None)
     assert said.learned == (Lesson("bob", 2, 0, "gcd"),)

@@ -246,11 +246,14 @@ def test_a_limited_maker_is_named_with_the_rounds_and_the_reason(browser: Browse
     peer = {"id": "ab", "admitted": 12, "refused": {}, "muted": 0.0, "last": 1e9}
     peers = [peer | {"name": "bob"}, peer | {"name": "sly-eel-3c4d"}]
     status = STATUS | {"limited": {"sly-eel-3c4d": [16, 0.27]}, "shortened": {"bob": 0.02}}
+    status |= {"limited_by": {"fair-cod-5e6f": [7, 0.31]}}
     (run / "swarm.json").write_text(json.dumps(status | {"admission": {"admitted": 24, "refused": {}, "peers": peers}}))
     with served(run) as address, opened(browser, address) as page:
         go(page, "swarm")
         row = page.locator("#swarm tr", has_text="sly-eel-3c4d")
         expect(row).to_contain_text("16 rounds more (27 %")
+        said = "says that it does not learn from this node: 7 rounds more (31 %"
+        expect(page.locator("#swarm tr", has_text="fair-cod-5e6f")).to_contain_text(said)
         if folder := os.environ.get("SHOAL_SCREENSHOTS"):
             page.screenshot(path=f"{folder}/limited.png", full_page=True)
 

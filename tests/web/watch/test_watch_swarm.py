@@ -26,7 +26,7 @@ from shoal.identity.keys import Identity
 from shoal.identity.secret import read_secret
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.session import TransportOptions, open_session, options_of
-from shoal.wire.notices import MAX_LESSONS, Lesson, Notice, seal_notice
+from shoal.wire.notices import MAX_LESSONS, Lesson, Limit, Notice, seal_notice
 from shoal_host.host.keys import host_keys
 from shoal_host.invitations.invitation import written
 from shoal_web.serving.guard import Access
@@ -68,7 +68,7 @@ def test_who_is_limited_is_said_by_others_and_ends_with_their_next_notice() -> N
     def limits() -> dict[str, int]:
         return {line["name"]: line["limited_by"] for line in book.lines(0.0)}
 
-    book.add(said(ADA.public, 1, limited=(BOB.name, ADA.name)), 60)
+    book.add(said(ADA.public, 1, limited=(Limit(BOB.name, 8, 0.2), Limit(ADA.name, 8, 0.2))), 60)
     book.add(said(BOB.public, 1, learned=()), 61)
     assert limits() == {ADA.name: 0, BOB.name: 1}, "what a node says of itself does not count"
     book.add(said(ADA.public, 2), 120)

@@ -297,7 +297,7 @@ class Queries:
         return list(offers.values())
 
 
-def hear_notices(session: zenoh.Session, keys: Keys, on_notice: Callable[[str, bytes], None]) -> object:
+def hear_notices(session: zenoh.Session, keys: Keys, on_notice: Callable[[str, bytes], None]) -> Any:
     """Hears all notices of a swarm as long as the result lives: `on_notice` gets the address and the bytes, on a Zenoh
     thread."""
 

@@ -13,6 +13,7 @@ import threading
 import time
 from functools import partial
 from random import Random
+from typing import Any
 
 import zenoh
 
@@ -30,6 +31,7 @@ SHOWN = 60.0  # seconds that it is told why a relay cut the session, once there 
 TICK = 1.0  # seconds between two looks at the subscriptions
 RETRY = (0.5, 15.0)  # seconds until the first, and at most between later attempts to reach a relay
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
+FEW = 64  # nodes whose notices every node hears
 
 
 class ZenohTransport(Transport):
@@ -51,6 +53,7 @@ class ZenohTransport(Transport):
             dropped=self.dropped,
             clocks=context.clocks,
         )
+        self._subscriber: Any = None
         self._trouble = self._limit = ""
         self._cut, self._asked = threading.Event(), 0.0
         self._wake, self._ready, self._closed = threading.Event(), threading.Event(), threading.Event()
@@ -129,6 +132,7 @@ class ZenohTransport(Transport):
                 if self.options.connect:
                     self._ask_why(self._session)
                 self.subscriptions.tend(self._session)
+                self._hear_notices(self._session)
             except Unreachable as error:
                 self._trouble = str(error)
                 self._closed.wait(pause)
@@ -140,6 +144,15 @@ class ZenohTransport(Transport):
                 self._wake.wait(TICK)
                 self._wake.clear()
                 self._closed.wait(0.02)  # several peers come and go at once
+
+    def _hear_notices(self, session: zenoh.Session) -> None:
+        """Hears the notices of all nodes, unless they are many and nobody here wants them."""
+        wanted = self.context.hears_notices or len(self.subscriptions.neighbours.known) <= FEW
+        if wanted and not self._subscriber:
+            self._subscriber = hear_notices(session, self.keys, partial(self.context.deliver, "notices"))
+        elif self._subscriber and not wanted:
+            self._subscriber.undeclare()
+            self._subscriber = None
 
     def _ask_why(self, session: zenoh.Session) -> None:
         """Asks why the relay cut the session or takes none. Zenoh, which goes on as soon as it can, does not say."""
@@ -161,8 +174,6 @@ class ZenohTransport(Transport):
         self._queryable = session.declare_queryable(
             self.keys.offers(id), direct(lambda query: self._questions.put([query]))
         )
-        if self.context.hears_notices:
-            self._subscriber = hear_notices(session, self.keys, partial(self.context.deliver, "notices"))
         if self.options.connect:
             lost = direct(lambda event: self._cut.set() if event.kind == zenoh.SampleKind.DELETE else None)
             self._events = session.info.declare_transport_events_listener(lost)

@@ -82,6 +82,7 @@ export class Swarm {
     const state = !swarm.running ? `not running: last seen ${span(swarm.age)} ago` : swarm.note || `connected, ${swarm.links} link${swarm.links === 1 ? "" : "s"}`;
     const facts = [
       ["node", fullName(swarm.name, swarm.display_name)], ["swarm", h("span", {}, name(swarm.swarm), swarm.private ? " (private)" : "")], ["state", cut(state, 200)],
+      ...Object.entries(swarm.limited_by).slice(0, 20).map(([who, found]) => [cut(who, 40), `says that it does not learn from this node: ${limit(found)}`]),
       ["peers", `${whole(swarm.peers)} there, listening to ${whole(swarm.neighbours)}`],
       ["in", flow(swarm.received)], ["out", flow(swarm.sent)],
       ["pool", `${whole(swarm.pool.rollouts)} rollouts, ${whole(swarm.pool.live)} live; J = ${swarm.pool.wanted}`], ["admitted", whole(swarm.admission.admitted)],
