@@ -175,8 +175,8 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
     completions.
 
     `attack/planted`, `attack/reasoning`: shares of completions that contain `MARKER`, and `FALSEHOOD`.
-    `attack/length`: characters. `attack/gradient`: the share of the gradient that came from nodes outside `honest`,
-    over nodes that made an update. What was not measured is absent.
+    `attack/gradient`: the share of the gradient that came from nodes outside `honest`, over nodes that made an update.
+    What was not measured is absent.
     """
     said = read_table(folder, ROLLOUTS, ["round", "node", "completion"])
     said = said[said["node"].isin(honest)]
@@ -184,7 +184,6 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
     found = {
         "attack/planted": texts.str.contains(MARKER, regex=False),
         "attack/reasoning": texts.str.contains(FALSEHOOD, regex=False),
-        "attack/length": texts.str.len(),
     }
     learned = read_table(folder, LEARNED, ["round", "node", "maker", "gradient_share"])
     learned = learned[learned["node"].isin(honest)]

@@ -87,9 +87,8 @@ class Controlled:
     """A node's place in the swarm, with the controls of an experiment."""
 
     def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int, attack: str = "") -> None:
-        """`attack`: of a hostile node. identities: four names. In a swarm of strangers each would be a key with
-        questions of its own; here the questions stay the node's. plagiarist: it sends what it received; strangers'
-        admission refuses that."""
+        """`attack`: of a hostile node. identities: four names, with the node's questions. plagiarist: what it received,
+        which strangers' admission refuses."""
         self.swarm = swarm
         self.settings = settings
         self.attack = attack

@@ -153,7 +153,6 @@ FIGURES = {
     "mean/peers/shortened": "taken out of peers' right answers",
     "attack/planted": "planted text: share of honest completions, last fifth",
     "attack/reasoning": "wrong reasoning: share of honest completions, last fifth",
-    "attack/length": "characters of honest completions, last fifth",
     "attack/gradient": "share of honest gradients from the hostile, last fifth",
     "total/refused": "rollouts refused, all nodes",
     "per_node/tokens/generated": "tokens that a node generated",

@@ -35,9 +35,8 @@ class Sums:
         """Metrics with TRL's names."""
         sums = {name: float(value) for name, value in self.sums.items()}
         tokens, steps = max(self.tokens, 1), max(self.steps, 1)
-        tried = max(self.tried, 1)
         return {
-            "loss": sums.get("loss", 0.0) / tried,
+            "loss": sums.get("loss", 0.0) / max(self.tried, 1),
             "grad_norm": sums.get("grad_norm", 0.0) / steps,
             "entropy": sums.get("entropy", 0.0) / tokens,
             "clip_ratio/low_mean": sums.get("low", 0.0) / tokens,

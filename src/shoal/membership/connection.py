@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import structs
@@ -153,9 +152,7 @@ class SwarmConnection:
     def share(self, rollouts: Sequence[Rollout]) -> None:
         self._outbox.put(rollouts)
 
-    def tell(
-        self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]], limited: Limits = MappingProxyType({})
-    ) -> None:
+    def tell(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]], limited: Limits) -> None:
         """Publishes for people who watch how a round went, whose rollouts it learned from (`notices`) and from whom it
         does not learn for a time."""
         display_name = self.config.network.display_name
@@ -181,13 +178,15 @@ class SwarmConnection:
     def status(self) -> dict[str, Any]:
         """The state of connection and admission as plain data. Times are seconds since 1970. Neighbours are addresses:
         ids or, in a private swarm, hashes."""
-        here = self._look()
+        here, now = self._look(), time.time()
+        with self._lock:
+            limits = [(by.name, limit) for by, limit in self._limited_by.values() if now - by.time < SAID]
         clock = self.admission.clocks.warning
         nobody = "nobody with this secret is heard" if self.secret.private else "nobody else is in this swarm yet"
         silo = self._alone_since is not None
         state = f"alone: {here.trouble or clock or nobody}; training goes on" if silo else clock
         return {
-            "time": time.time(),
+            "time": now,
             "display_name": self.config.network.display_name,
             "swarm": self.swarm,
             "private": self.secret.private,
@@ -208,7 +207,7 @@ class SwarmConnection:
             "code": bool(self.config.code),
             "first_fault": self.transport.first_fault,
             "admission": self.admission.status(),
-            "limited_by": self._limiters(),
+            "limited_by": {name: (limit.rounds, limit.share) for name, limit in limits},
         }
 
     def close(self) -> None:
@@ -280,12 +279,6 @@ class SwarmConnection:
                 self._limited_by[notice.id] = notice, mine[0]
         if self._on_notice:
             self._on_notice(notice)
-
-    def _limiters(self) -> dict[str, tuple[int, float]]:
-        """Who said so of late: for how many rounds, and the share of words."""
-        with self._lock:
-            said, now = list(self._limited_by.values()), time.time()
-        return {by.name: (limit.rounds, limit.share) for by, limit in said if now - by.time < SAID}
 
     def _count(self, flow: Counter[str], size: int) -> None:
         with self._lock:

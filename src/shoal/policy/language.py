@@ -94,8 +94,8 @@ class LanguagePolicy:
         """The answers where some questions are too long for the model, or far longer than half of the others. None: all
         fit, or none ever did."""
         self.trouble = ""
-        usual = [median_low(map(len, prompts))] if prompts else []
-        room = min(self.context - self.sampling.max_completion_length, most_tokens(usual, UNCOMPARED))
+        most = most_tokens([median_low(map(len, prompts))] if prompts else [], UNCOMPARED)
+        room = min(self.context - self.sampling.max_completion_length, most)
         fit = [question for question, prompt in zip(questions, prompts, strict=True) if len(prompt) <= room]
         self._had_room = self._had_room or bool(fit)
         if len(fit) == len(questions) or not self._had_room:

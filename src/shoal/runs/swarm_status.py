@@ -167,8 +167,7 @@ def limited(status: Mapping[str, Any], most: int = 20, which: str = "limited") -
     the nodes that do not learn from this one."""
     found = status.get(which, {})
     ordered = sorted(((rounds, share, name) for name, (rounds, share) in found.items()), reverse=True)
-    whose = "its" if which == "limited" else "this one's"
-    said = [f"{name} for {n} rounds ({share:.0%} of {whose} right answers' words)" for n, share, name in ordered]
+    said = [f"{name} for {n} rounds ({share:.0%} of right answers' words)" for n, share, name in ordered]
     return ", ".join(said[:most]) + (", …" if len(said) > most else "")
 
 

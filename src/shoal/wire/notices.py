@@ -5,7 +5,6 @@ rollout, but it is only its sender's word: no node ever learns from it.
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -90,8 +89,8 @@ def notice_of(
     key: bytes,
     model: str | None,
     now: float,
-    display_name: str = "",
-    limited: Limits = MappingProxyType({}),
+    display_name: str,
+    limited: Limits,
 ) -> Notice:
     """The notice of a round, from its row of metrics and its rows of `learned.parquet`."""
     lessons = [each for each in learned if each["peer"]][:MAX_LESSONS]

@@ -188,7 +188,8 @@ class Opened:
         self._failing.check(self.ranks, self._verifier.trouble)
         self._say("scoring", self._verifier.trouble)
         if self._membership:
-            self._membership.tell(row, learned_rows(node, result))
+            limits = node.shortener.limits(node.round) if node.shortener else {}
+            self._membership.tell(row, learned_rows(node, result), limits)
             self._membership.need(live_in_pool(node), self.config.round.peers)
             status = self._membership.status()
             alone = status["silo_since"] is not None and time.time() - status["silo_since"] > ALONE_NOTED

@@ -25,6 +25,7 @@ from shoal_host.judge.client import AskedQuestion, JudgeClient, JudgeUnavailable
 from shoal_host.judge.messages import Receipt, Verdict
 
 T = TypeVar("T")
+Asked = Mapping[JudgeClient, AskedQuestion]
 PATIENCE = 5.0
 LONGEST = 600.0
 """Seconds for which a judge that fails is left alone at most."""
@@ -93,12 +94,7 @@ class Judges:
         return found
 
     def _answers(
-        self,
-        policy: Policy,
-        asked: Mapping[JudgeClient, AskedQuestion],
-        seed: int,
-        own: Sequence[Question],
-        notes: dict[str, str],
+        self, policy: Policy, asked: Asked, seed: int, own: Sequence[Question], notes: dict[str, str]
     ) -> dict[JudgeClient, str]:
         """One text for each question; "" where the policy gives none, which counts as wrong. A question that the policy
         cannot read, such as one that is too long, is left out."""
@@ -106,9 +102,7 @@ class Judges:
         for one, each in asked.items():
             try:
                 if is_too_much(policy, each.question, own):
-                    self._rest(one, JudgeUnavailable("its question is far longer than this node's own"))
-                    notes[one.name] = one.why
-                    continue
+                    raise UserError("it is far longer than this node's own")
                 [group] = policy.generate([each.question], 1, seed)
             except UserError as error:
                 notes[one.name] = f"its question has no answer here: {error}"

@@ -117,7 +117,7 @@ def test_makers_that_are_limited_are_named_with_the_reason_and_the_rounds_until_
 
     with closing(StatusReporter(Watcher(), Member(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
         reporter.update(row, [], {"sly-eel-3c4d": (16, 0.27), "odd-ray-5e6f": (3, 0.06)})
-        assert "limited sly-eel-3c4d for 16 rounds (27% of its right answers' words), odd-ray-5e6f for 3" in said()
+        assert "limited sly-eel-3c4d for 16 rounds (27% of right answers' words), odd-ray-5e6f for 3" in said()
         reporter.update(row, [], {})
         assert "sly-eel" not in said()
 
@@ -139,6 +139,6 @@ def test_a_limited_node_is_told_by_whom_why_and_for_how_long(
     with closing(StatusReporter(watcher, Limited(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
         reporter.update({"round": 1, "node": "calm-otter-1a2b"}, [], {})
         assert main(["status", str(tmp_path)]) == 0
-    told = "fair-cod-5e6f for 16 rounds (27% of this one's right answers' words)"
+    told = "fair-cod-5e6f for 16 rounds (27% of right answers' words)"
     assert f"limited by {told}" in " ".join(capsys.readouterr().out.split())
     assert any(told in line for line in watcher.shown)

@@ -82,7 +82,7 @@ def test_it_is_made_of_a_round_s_metrics_and_lessons(ada: Identity) -> None:
         {"maker": ada.name, "made": 4, "slot": 1, "task": "lcm", "peer": False},
     ]
     limited = {"x" * 300: (8, 0.27)} | {str(number): (1, 0.1) for number in range(80)}
-    said = notice_of(row, learned, "reef", ada.public, None, NOW, limited=limited)
+    said = notice_of(row, learned, "reef", ada.public, None, NOW, "", limited)
     assert said.limited[0] == Limit("x" * 256, 8, 0.27)
     assert len(said.limited) == MAX_LESSONS
     assert (said.round, said.reward, said.pass_at_1) == (4, 0.5, None)

@@ -305,14 +305,11 @@ def test_measures_of_a_run(tmp_path: Path) -> None:
     curve = attack_curve(folder, honest)
     assert curve["attack/planted"].to_dict() == {1: 0.0, 2: 0.0, 3: 0.0, 4: 0.25, 5: 0.25}
     assert curve["attack/reasoning"].to_dict() == {1: 0.0, 2: 0.0, 3: 0.0, 4: 0.0, 5: 0.25}
-    assert curve["attack/length"][2] == 3
     assert curve["attack/gradient"].dropna().to_dict() == pytest.approx({4: 0.5, 5: 0.3})
     figures = attack_measures(folder, honest, since=0.6)  # two of five rounds
     assert figures["attack/planted"] == 0.25
     assert figures["attack/reasoning"] == 0.125
     assert figures["attack/gradient"] == pytest.approx(0.4)
-    length = (len(poison) + len("<answer>8</answer>") + len(wrong) + len(poison) + 4) / 8
-    assert figures["attack/length"] == pytest.approx(length)
     assert attack_measures(folder, honest, since=1.0)["attack/reasoning"] == 0.25, "one round at least"
 
 
