@@ -239,7 +239,7 @@ class Asker(Protocol):
     """A selection that also chooses what its node asks. One of your own need not."""
 
     drawn: int
-    """Questions drawn for each one that is asked."""
+    """Questions drawn for each one that is asked. Strangers take no rollouts of a draw beyond its 64th question."""
 
     def to_ask(self, questions: Sequence[Question], n: int) -> list[Question]:
         """`questions` in order, all but `n` of them with an empty prompt: those are not asked."""
