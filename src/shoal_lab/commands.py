@@ -56,8 +56,10 @@ def _run(args: argparse.Namespace) -> int:
         with on_stop(stop):
             failures = run_study(study, folder, console, args.jobs, args.on)
     except KeyboardInterrupt:
-        again = f" --on {args.on}" if args.on else ""
-        console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}{again}", soft_wrap=True)
+        console.print(
+            f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}{' --on ' * bool(args.on)}{args.on}",
+            soft_wrap=True,
+        )
         return 130
     for failure in failures:
         console.print(f"failed: {failure}", style="red", markup=False)

@@ -294,12 +294,9 @@ _SPELLINGS: Final = {
     **{word: 10 * value for value, word in enumerate(_TENS.split(), 2)},
 }
 _SMALL: Final = rf"(?:(?:{_TENS})(?:[ -](?:{_ONES}))?|{_TEENS}|{_ONES}|zero)".replace(" ", "|").replace("[|-]", "[ -]")
-_HUNDREDS: Final = rf"(?:(?:{_SMALL}|an?)[ -]hundred(?:(?: and)? {_SMALL})?|{_SMALL})"
-_SPELLED = re.compile(
-    rf"\b(?:(?:{_HUNDREDS}|an?)[ -](?:million|thousand)(?:,? | and ))?"
-    rf"(?:{_HUNDREDS}(?:[ -](?:million|thousand)s?)?|an? (?:million|thousand))\b",
-    re.IGNORECASE,
-)
+_HUNDREDS: Final = rf"{_SMALL}(?:[ -]hundred(?:(?: and)? {_SMALL})?)?"
+_THOUSANDS: Final = rf"{_HUNDREDS}[ -](?:million|thousand)"
+_SPELLED = re.compile(rf"\b(?:{_THOUSANDS}(?:(?:,? | and ){_HUNDREDS})?|{_HUNDREDS})\b", re.IGNORECASE)
 _PARTS: Final = {"half": 2, "halve": 2, "third": 3, "quarter": 4} | dict(
     zip("fourth fifth sixth seventh eighth ninth tenth".split(), range(4, 11), strict=True)
 )
@@ -369,10 +366,10 @@ def _digits(found: re.Match[str]) -> str:
     """A number in words, as digits."""
     total = part = 0
     for word in re.findall(r"[a-z]+", found[0].lower()):
-        if word.startswith(("million", "thousand")):
-            total, part = total + part * _SCALES[word.removesuffix("s")], 0
+        if word in ("million", "thousand"):
+            total, part = part * _SCALES[word], 0
         else:
-            part = 100 * part if word == "hundred" else part + _SPELLINGS.get(word, word in ("a", "an"))
+            part = 100 * part if word == "hundred" else part + _SPELLINGS.get(word, 0)
     return str(total + part)
 
 
@@ -427,11 +424,8 @@ def _chosen(text: str, found: list[Found]) -> Number | None:
 def _alike(text: str, found: list[Found]) -> bool:
     """Whether all are one number, and no computation that is left open, such as 5 + 5."""
     first = found[0].number if found else None
-    return (
-        first is not None
-        and all(other.number is not None and same(first, other.number) for other in found[1:])
-        and not (len(found) > 1 and _OPERATOR.fullmatch(text, found[-2].end, found[-1].start + 1))
-    )
+    is_open = len(found) > 1 and _OPERATOR.fullmatch(text, found[-2].end, found[-1].start + 1)
+    return bool(first and not is_open and all(one.number and same(first, one.number) for one in found[1:]))
 
 
 _OPERATOR = re.compile(r"\s?(?:[-+*/÷x]|plus|minus|times)\s?[-$€\d.]?")

@@ -134,4 +134,4 @@ def _is_named(case: Case) -> bool:
     wanted = case.number(case.rights[0])
     found = numbers_in(plain(case.question), case.comma) if wanted and case.kind else []
     named = case.kind in ("text", "exact", "math") and case.rights[0].casefold() in case.question.casefold()
-    return named or any(wanted and same(one.number, wanted) for one in found)
+    return named or any(wanted and one.number and same(one.number, wanted) for one in found)

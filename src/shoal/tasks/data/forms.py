@@ -24,9 +24,10 @@ from shoal.untrusted import UNDECODABLE, printable
 
 PROMPTS: Final = "prompt question problem query instruction input ctx goal sentence task text frage pregunta".split()
 ANSWERS: Final = (
-    "final_answer answer answers solution ground_truth gold ideal answer_key reference_answer correct_answer "
-    "right_answer best_answer expected_answer expected target targets label output completion response chosen result "
-    "answers_spans antwort richtige_antwort lösung loesung réponse bonne_réponse respuesta respuesta_correcta"
+    "final_answer answer_number answer answers solution ground_truth gold ideal answer_key reference_answer "
+    "correct_answer right_answer best_answer expected_answer expected target targets label output completion response "
+    "chosen result answers_spans antwort richtige_antwort lösung loesung réponse bonne_réponse respuesta "
+    "respuesta_correcta"
 ).split()
 CONTEXTS: Final = ("context", "passage", "article", "paragraph", "story", "body")
 """Texts that a question is about."""

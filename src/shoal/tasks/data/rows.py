@@ -182,7 +182,7 @@ def _answer(value: Any, column: str, gold: str) -> str:
     elif isinstance(value, int | float | Decimal):
         value = _number(value, column)
     elif isinstance(value, date | time):
-        value = value.isoformat()
+        value = re.sub(r"T00:00:00$|(?<=:\d\d):00$", "", value.isoformat())  # as people write it
     if value is None or value == "":
         raise Unusable(f"has no {column!r}")
     if not isinstance(value, str):

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import zipfile
+from datetime import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +77,11 @@ def main() -> None:
             )
         else:
             names = [wanted] if wanted else names
-            said = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in names]
+            sheets = [(name, book.get_sheet_by_name(name).to_python(skip_empty_area=False)) for name in names]
+            said = [
+                (n, [[f"{c:%H:%M}" if type(c) is time and not c.second else c for c in r] for r in of])
+                for n, of in sheets
+            ]
     except (CalamineError, OSError, zipfile.BadZipFile) as error:
         said = f"cannot be read: {printable(in_brief(error), 120)}"
     link.send_bytes(msgspec.msgpack.encode(said, enc_hook=str))

@@ -358,5 +358,5 @@ def _read(spec: DataSpec, room: Path) -> Info:
 def _has_comma(separator: str, right: Sequence[str]) -> bool:
     """Whether right answers have a decimal comma, and none a decimal point: 2,5 behind a tab; behind `;` also 2,500."""
     points = any(re.fullmatch(r"-?\d+\.\d{1,2}", one.strip()) for one in right)
-    comma = {";": r"-?[\d.]+,\d+", "\t": r"-?\d+,(\d\d?|\d{4,})"}.get(separator)
+    comma = {";": r"-?[€$£]?\s?[\d.]+,\d+\s?[€$£]?", "\t": r"-?\d+,(\d\d?|\d{4,})"}.get(separator)
     return not points and comma is not None and any(re.fullmatch(comma, one.strip()) for one in right)
