@@ -10,6 +10,7 @@ held-out rows are those that a person expects, or if it is refused with the word
 from __future__ import annotations
 
 import csv
+import datetime
 import gzip
 import io
 import json
@@ -188,6 +189,47 @@ def cases() -> list[Case]:
         Case("mac.csv", "Excel for Mac: Mac Roman, CR", table(GERMANS, end="\r").encode("mac_roman"), GERMAN),
         Case("sep.csv", "a first line sep=;", b"sep=;\r\n" + table(GERMANS, ";").encode(), GERMAN),
         Case("sep-mark.csv", "the same behind a mark", ("\ufeffsep=|\r\n" + table(GERMANS, "|")).encode(), GERMAN),
+        Case(
+            "again.csv", "two files, one behind the other", (table(ROWS[:5]) + table([HEAD, *ROWS[5:]])).encode(), SUMS
+        ),
+        Case("markdown.csv", "a table in Markdown", table([HEAD, ["---"] * 2, *ROWS[1:]], "|").encode(), SUMS),
+        Case(
+            "prices.csv",
+            "prices with decimal commas",
+            "Frage;Antwort\nWas kostet A?;€5\nWas kostet B?;€7,50\n".encode("cp1252"),
+            {"Was kostet A?": "€5", "Was kostet B?": "€7,50"},
+            says="decimal comma",
+        ),
+        Case(
+            "times.xlsx",
+            "times",
+            sheets(
+                Sheet1=[HEAD, ["When?", (datetime.time(10, 30), "hh:mm")], ["And now?", (datetime.time(9, 5), "hh:mm")]]
+            ),
+            {"When?": "10:30", "And now?": "09:05"},
+            kind="text",
+        ),
+        Case(
+            "days.parquet",
+            "days, as times",
+            arrow(
+                question=["When?", "And now?"], answer=[datetime.datetime(2024, 1, 1), datetime.datetime(2024, 5, 1)]
+            ),
+            {"When?": "2024-01-01", "And now?": "2024-05-01"},
+            kind="text",
+        ),
+        Case(
+            "long.jsonl",
+            "more decimals than 64 bits have",
+            b'{"question": "a?", "answer": 123456789.123456789}\n{"question": "b?", "answer": 0.30000000000000004}\n',
+            {"a?": "123456789.123456789", "b?": "0.3"},
+        ),
+        Case(
+            "mgsm.jsonl",
+            "MGSM: steps, and the number in a column",
+            lines(*({"question": f"{n} + 1?", "answer": f"That is {n + 1}.", "answer_number": n + 1} for n in (3, 5))),
+            {"3 + 1?": "4", "5 + 1?": "6"},
+        ),
         Case("bars.csv", "separated by bars", table(ROWS, "|").encode(), SUMS),
         Case("tabs.csv", "tabs, called .csv", table(ROWS, "\t").encode(), SUMS),
         Case(

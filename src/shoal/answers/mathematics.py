@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from shoal.answers.number import number as number_in
-from shoal.answers.number import same, whole_number, worked
-from shoal.answers.place import LONGEST, bare, boxes, place
+from shoal.answers.number import same, whole_number
+from shoal.answers.place import LONGEST, bare, boxes, place, worked
 from shoal.errors import UserError
 
 MOST_MATH: Final = 2000
@@ -31,9 +31,8 @@ def load_math() -> None:
 def equal(right: str, said: str) -> bool:
     """Whether an answer equals the right one. The caller limits time: math-verify's own limit is a signal."""
     right, computed = worked(right), worked(said)
-    where = place(said) if computed != said else None
-    exclaims = where is None or (where.how != "box" and where.text != said.strip())
-    return (exclaims and _equal(right, said)) or (computed != said and _equal(right, computed))
+    is_whole = computed != said and (where := place(said)) and where.text == said.strip()  # otherwise it may exclaim
+    return (not is_whole and _equal(right, said)) or (computed != said and _equal(right, computed))
 
 
 def _equal(right: str, said: str) -> bool:

@@ -14,7 +14,6 @@ from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from math import factorial
 from typing import Final, NamedTuple
 
 from shoal.answers.place import bare
@@ -177,8 +176,7 @@ def numbers_in(text: str, comma: bool = False) -> list[Found]:
                 rf"(?<=\d)[{'.' if comma else ','}' \u2009](?=\d)", "", token.string[token.start("number") : last]
             )
             minus = "-" if (value.value < 0) != written.startswith("-") else ""
-            before = formula and _FUNCTION_BEFORE.search(text, max(0, start - 12), start)
-            part = before or (formula and _FUNCTION.match(text, token.end()))
+            part = formula and (_BEFORE.search(text, max(0, start - 12), start) or _FUNCTION.match(text, token.end()))
             found.append(Found(None if part else value, minus + written, start, token.end()))
     return found
 
@@ -188,7 +186,7 @@ _FUNCTION = re.compile(
     rf"\s?\*?\s?(?:\\?\bpi\b|(?<=\d)pi\b|π|{_NAMES})|(?<=0)[xb][\da-fA-F]|_\{{?\d|i(?=[\s.$)}}]*$)|(?<=\d)\}}\s?\{{"
     r"|\^\s?[({]?\s?(?!st\b|nd\b|rd\b|th\b|o\b|circ)[-a-zA-Z]|\\[dt]?frac"
 )
-_FUNCTION_BEFORE = re.compile(
+_BEFORE = re.compile(
     rf"(?:(?:{_NAMES})(?:\[\d\]|_\{{?\d{{1,3}}\}}?)?|(?:\bpi|π)\s?[/*]|\\[dt]?frac\s?\{{|\}}\s?\{{)\s?[({{]?\s?$"
 )
 """What makes the number behind or before it a part of a formula."""
@@ -340,14 +338,6 @@ def number(text: str, comma: bool = False) -> Number | None:
                 if found:
                     return None if _BOTH.search(last) else _chosen(last, found)
     return None
-
-
-def worked(text: str) -> str:
-    """The text with its first factorials as numbers."""
-    return _FACTORIAL.sub(lambda found: str(factorial(int(found[1]))), text, 9)
-
-
-_FACTORIAL = re.compile(r"\b(\d{1,2})!(?!=)")
 
 
 def _part(found: re.Match[str]) -> str:

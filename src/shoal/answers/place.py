@@ -11,6 +11,7 @@ Of a text longer than `LONGEST`, what stands behind its last `</think>` is read,
 import html
 import re
 from functools import lru_cache
+from math import factorial
 from typing import Final, NamedTuple
 
 MOST_MARKS: Final = 12
@@ -92,7 +93,7 @@ def place(text: str) -> Place | None:
         for how, found in (("tag", tagged(part)), ("box", boxed(part)), ("statement", _stated(part))):
             if found:
                 inner = place(found) if how == "tag" else None  # a tag may hold a box or a sentence
-                return Place(inner.text if inner else found, how)
+                return Place(inner.text if inner else worked(found) if how == "box" else found, how)
         alone = len(part.split()) == 1 and re.fullmatch(r"\S*\d\S*|\W*\w\W*", part.strip())
         if part is not said and (alone or _ENDED.search(part)):
             return Place(part.strip(), "whole")
@@ -142,6 +143,14 @@ def tagged(text: str, closed: bool = False) -> str | None:
         elif opened:
             found, opened = text[start : mark.start()].strip() or found or "", False
     return found or (text[start:].strip() if opened and start and not closed else found)
+
+
+def worked(text: str) -> str:
+    """The text with its first factorials as numbers."""
+    return _FACTORIAL.sub(lambda found: str(factorial(int(found[1]))), text, 9)
+
+
+_FACTORIAL = re.compile(r"\b(\d{1,2})!(?!=)")
 
 
 def boxed(text: str) -> str | None:

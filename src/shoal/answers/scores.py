@@ -12,8 +12,8 @@ from typing import Final
 
 from shoal.answers.choice import DIGITS, LETTERS, choice
 from shoal.answers.mathematics import equal
-from shoal.answers.number import Number, number, same, whole_number, worked
-from shoal.answers.place import Place, bare, place
+from shoal.answers.number import Number, number, same, whole_number
+from shoal.answers.place import bare, place
 from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
@@ -33,7 +33,7 @@ def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = 
             return float(any(_same_text(kind, one, right) for one in _texts(said)))
         case "number":
             where, wanted = place(said), _right_number(right, comma)
-            found = _number_at(where, comma) if where else None
+            found = number(where.text, comma) if where else None
             if where is None or wanted is None or not _is(wanted, found):
                 return 0.0
             return float(not is_other_unit(where.text, right, lambda value: _is(wanted, number(value, comma))))
@@ -51,7 +51,7 @@ def read(kind: str, said: str, right: str, options: Mapping[str, str] | None = N
     if where is None:
         return ""
     if kind == "number":
-        found = _number_at(where, comma)
+        found = number(where.text, comma)
         return "" if found is None else str(found)
     return choice(said, options or labels_like(_label(right))) if kind == "choice" else bare(where.text)
 
@@ -81,10 +81,6 @@ def labels_like(right: str) -> str:
 
 def _label(right: str) -> str:
     return choice(right, labels_like(right))
-
-
-def _number_at(where: Place, comma: bool) -> Number | None:
-    return number(worked(where.text) if where.how == "box" else where.text, comma)
 
 
 def _is(wanted: Number, found: Number | None) -> bool:

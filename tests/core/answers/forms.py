@@ -55,7 +55,7 @@ SECOND: Final = (0, 24)
 """Of the second set: wrong answers that get 1, right ones that get 0. Its writer had not read the scorers. At the first
 try these were 8 and 60 of 690; math-verify's were 9 and 172 of 498 numbers and formulas. Then causes were mended."""
 
-THIRD: Final = (8, 19)
+THIRD: Final = (8, 20)
 """Of a third set, the same. At the first try these were 55 and 48 of 935."""
 
 

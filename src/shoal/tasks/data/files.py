@@ -279,7 +279,7 @@ def named_rows(path: Path, read: Callable[[], Numbered]) -> Numbered:
     for number, row in chain(begun[place + 1 :], filled):
         if isinstance(row, Unusable):
             yield number, row
-        elif not re.search(r"[^-: ]", "".join(str(cell or "") for cell in row[:2])) or row == cells:
+        elif not re.search(r"[^-: ]", "".join(str(cell or "") for cell in row[:2])) or (place >= 0 and row == cells):
             continue  # the line below the names of a table in Markdown; the names again, of a file behind another
         elif any(map(_is_filled, row[len(header) :])):
             yield number, Unusable(f"has {len(row)} fields, and the header has {len(header)}: put the text in quotes")
@@ -374,7 +374,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_float=lambda text: float(text) if len(text) < 20 else Decimal(text)
+    object_pairs_hook=_unique, parse_float=lambda text: float(text) if len(text.lstrip("-0.")) < 19 else Decimal(text)
 )
 _BETWEEN: Final = re.compile(r"[\s,\[\]]*")
 
