@@ -280,8 +280,7 @@ _ASIDE = re.compile(
 """What the number before it is compared with, and the list of what was counted."""
 _TIME = re.compile(r"(?<![\d:])\d{1,2}:\d{2}(?![\d:])|\b(?:as\sof|in|since|by)\s(?:19|20)\d\d,(?=\s)", re.IGNORECASE)
 _STEP = re.compile(r"^\W{0,6}step\s\d{1,3}\s?[:.)]", re.IGNORECASE | re.MULTILINE)
-_ROWS = re.compile(r"(?:[-+$€]?\d[\d.,]{0,20}[ \t]{0,9}(?:\n|$)){2,}")
-"""Numbers alone, one under the other."""
+_ROWS = re.compile(r"(?:[-+$€]?\d[\d.,]{0,20}[ \t]{0,9}(?:\n|$)){2,}")  # numbers alone, one under the other
 _BOTH = re.compile(r"(?:±|\\pm\b|\+/-)\s?[$€£]?\d")
 _ONES: Final = "one two three four five six seven eight nine"
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"

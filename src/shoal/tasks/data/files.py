@@ -374,7 +374,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_float=lambda text: float(text) if len(text.lstrip("-0.")) < 19 else Decimal(text)
+    object_pairs_hook=_unique, parse_float=lambda n: float(n) if len(n.lstrip("-0.")) < 19 else Decimal(n)
 )
 _BETWEEN: Final = re.compile(r"[\s,\[\]]*")
 
