@@ -55,7 +55,7 @@ def test_a_thousand_model_names_of_one_key_do_not_fill_a_card(tmp_path: Path) ->
     write_archive(tmp_path / "archive", made)
     export(tmp_path / "archive", "sft", tmp_path / "data")
     card = (tmp_path / "data" / "README.md").read_text()
-    assert card.count("| model ") == SHOWN
+    assert len(re.findall(r"\| model \d", card)) == SHOWN
     assert len(card) < 8000
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import hostile_relay
 import pytest
@@ -65,7 +65,7 @@ def heard(node: Node, other: Node) -> dict[int, tuple[str, ...]]:
     return {rollout.round: tuple(completion.text for completion in rollout.completions) for rollout in found}
 
 
-def offences(node: Node) -> float:
+def offences(node: Node) -> Any:
     return sum(peer.offences for peer in node.admission.peers.by_key.values())
 
 
