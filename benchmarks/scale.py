@@ -1,7 +1,7 @@
 """What a swarm costs as it grows: real nodes on this machine (relay, folder, archive), and simulated ones.
 
-    python benchmarks/scale.py --out docs/reference    # 2, 8, 64 real, 1,000 and 10,000 simulated: 15 minutes
-    python benchmarks/scale.py --out /tmp/scale --nodes 2 8 --simulated 1000 --seconds 20
+    python benchmarks/scale.py --out docs/reference    # 2, 8, 64 real, 1,000 and 10,000 simulated: 10 minutes
+    python benchmarks/scale.py --out /tmp/scale --nodes 2 8 --simulated 1000 --seconds 10
 
 Real nodes are processes with sockets, signatures and full admission, but no model (`swarm_node`): a round sleeps two
 seconds in place of training and shares one rollout of 4 KB. With an archive, `shoal archive` follows the relay.
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--nodes", type=int, nargs="*", default=[2, 8, 64])
     parser.add_argument("--simulated", type=int, nargs="*", default=[1_000, 10_000])
-    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rows", type=Path, help="what it printed before, in place of a run")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
