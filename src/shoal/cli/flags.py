@@ -142,16 +142,8 @@ def add_own_code(parser: argparse.ArgumentParser) -> None:
     """`--data`, `--task` and `--reward`: what in a file is a table of its own."""
     group = parser.add_argument_group("questions and rewards of your own")
     add_data(group)
-    group.add_argument(
-        "--reward", action="append", metavar="NAME", help="a reward function as in TRL: module:attribute"
-    )
-    group.add_argument(
-        "--reward-weights",
-        nargs="+",
-        type=float,
-        metavar="W",
-        help="what each is multiplied by in their sum: 1",
-    )
+    group.add_argument("--reward", action="append", metavar="NAME", help="a function as in TRL: module:attribute")
+    group.add_argument("--reward-weights", nargs="+", type=float, metavar="W", help="what each is multiplied by: 1")
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:

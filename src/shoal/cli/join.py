@@ -29,12 +29,7 @@ stand in a TOML file (--config FILE); flags go over the file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "endpoints",
-        nargs="*",
-        metavar="ENDPOINT",
-        help="whom to reach: HOST:PORT, tls/HOST:PORT; or a folder, a URL or an invitation",
-    )
+    parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="HOST:PORT, a folder, a URL or an invitation")
     add_run_arguments(parser)
     parser.add_argument("--show", action="store_true", help="only show what an invitation says")
     add_settings(parser, without=("round.nodes", "network.connect"), defaults={"rounds": "until it is stopped"})

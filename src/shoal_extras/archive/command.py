@@ -31,16 +31,13 @@ ACTIONS: Final = ("merge", "prune", "stats", "export", "withdraw")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what", nargs="*", metavar="WORD", help="an action and folders; or whom to follow, and a folder"
-    )
+    parser.add_argument("what", nargs="*", metavar="WORD", help="an action and folders; or a swarm and a folder")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="where merge and export write")
-    parser.add_argument("--since", type=_day, default=0.0, metavar="DAY", help="prune: keep what was signed since")
-    parser.add_argument("--until", type=_day, default=float("inf"), metavar="DAY", help="prune: ... and before")
+    parser.add_argument("--since", type=day, default=0.0, metavar="DAY", help="prune: keep what was signed since")
+    parser.add_argument("--until", type=day, default=float("inf"), metavar="DAY", help="prune: ... and before")
     parser.add_argument("--live", action="store_true", help="prune: keep groups whose rewards differ")
     parser.add_argument("--form", choices=("sft", "preference", "grpo"), default="sft", help="of an export")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="stats: a picture, too (PNG)")
-    parser.add_argument("--minutes", type=float, metavar="N", help="follow for so long (default: until it is stopped)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
     parser.add_argument("--allow-code", action="store_true", help="run the code that the file names: if you trust it")
@@ -63,7 +60,12 @@ def command(args: argparse.Namespace) -> int:
         done: dict[str, Any] = {"rows": export(Path(folders[0]), args.form, args.to)}
     else:
         done = (_stats if action == "stats" else _rewrite)(args, action, list(map(Path, folders)))
-    print(json.dumps(json_safe(done)) if args.json else reasons({name: done[name] for name in done if done[name]}))
+    return _told(args, done)
+
+
+def _told(args: argparse.Namespace, done: dict[str, Any]) -> int:
+    shown = reasons({name: done[name] for name in done if done[name]}) or "nothing"
+    print(json.dumps(json_safe(done)) if args.json else shown)
     return 0
 
 
@@ -123,7 +125,6 @@ def _follow(args: argparse.Namespace) -> int:
     from shoal_extras.archive.follow import Keeper, follow
 
     stopped = False
-    ends = time.monotonic() + 60 * args.minutes if args.minutes is not None else float("inf")
 
     def stop() -> None:
         nonlocal stopped
@@ -137,19 +138,10 @@ def _follow(args: argparse.Namespace) -> int:
             left = f"; left out: {reasons(keeper.left_out)}" if keeper.left_out else ""
             status.update(Text(f"{config.network.name}: {keeper.kept:,} rollouts kept{left}"))
 
-        keeper = follow(config, Path(folder), lambda: stopped or time.monotonic() > ends, tell)
-    told = {"kept": keeper.kept} | dict(keeper.left_out)
-    print(
-        json.dumps(told)
-        if args.json
-        else f"{folder}: {reasons({name: told[name] for name in told if told[name]}) or 'nothing came'}"
-    )
-    return 0
+        keeper = follow(config, Path(folder), lambda: stopped, tell)
+    return _told(args, {"kept": keeper.kept} | dict(keeper.left_out))
 
 
-def _day(text: str) -> float:
-    """A day, or a time, as seconds since 1970."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{printable(text, 40)}' is no day such as 2026-11-28") from None
+def day(text: str) -> float:
+    """A day such as 2026-11-28, or a time, as seconds since 1970. Raises `ValueError`."""
+    return datetime.fromisoformat(text).timestamp()

@@ -17,7 +17,7 @@ from shoal.runs.disk import write_atomically
 from shoal.untrusted import printable
 from shoal.wire.rollouts import Statement
 from shoal_extras.archive.format import CHAT, LATEST, LICENCE, Row, parts_of
-from shoal_extras.archive.reader import Reader
+from shoal_extras.archive.reader import Reader, withdrawn
 from shoal_extras.export.card import escaped
 from shoal_extras.export.writing import check_folder, keep, scratch_beside, write_errors
 
@@ -66,11 +66,12 @@ class Stats:
 
 
 def signed_rows(archive: Path) -> Iterator[tuple[Row, Statement]]:
-    """The rows whose makers signed them, and what they say. Raises `UserError`."""
+    """The rows that their makers signed and did not withdraw, and what they say. Raises `UserError`."""
+    gone = withdrawn([archive])
     with Reader() as reader:
         for name in parts_of(archive):
             for row, found in reader.pairs(archive, name):
-                if not found.reason:
+                if not found.reason and found.time > gone.get((found.key, found.swarm), (-1.0, b""))[0]:
                     yield row, row.opened()
 
 
@@ -97,7 +98,7 @@ def draw(stats: Stats, path: Path) -> None:
 def export(archive: Path, form: str, to: Path) -> int:
     """Writes a data set of this form with its card into a new folder; how many rows. Raises `UserError`."""
     check_folder(to)
-    stats, seen = Stats(), set[str]()
+    stats, seen = Stats(), set[int]()
     with write_errors(to), scratch_beside(to) as scratch:
         (scratch / "data").mkdir()
         with pq.ParquetWriter(scratch / "data" / "train.parquet", FORMS[form], compression="zstd") as writer:
@@ -106,8 +107,8 @@ def export(archive: Path, form: str, to: Path) -> int:
                     stats.add(row, said)
                     prompt = [{"role": role, "content": content} for role, content in row.messages]
                     made = {str(one): one for one in ({"prompt": prompt} | each for each in _made(form, row, said))}
-                    rows = [one for text, one in made.items() if text not in seen]
-                    seen |= made.keys()
+                    rows = [one for text, one in made.items() if hash(text) not in seen]
+                    seen.update(map(hash, made))
                     writer.write_table(pa.Table.from_pylist(rows, FORMS[form]))
         if not seen:
             raise UserError(f"{archive} has nothing for the form '{form}'")

@@ -28,6 +28,7 @@ from shoal_extras.archive.reader import read_groups
 
 TRIES: Final = 4
 """Groups that are examined for each rollout that an update can use, at most."""
+SWARMS: Final = 16  # whose limits are remembered
 FILE: Final = "experience.msgpack"
 
 
@@ -102,6 +103,8 @@ class Experience:
     def _examined(self, envelope: bytes) -> Scored | None:
         statement, sealed = open_envelope(envelope)  # which the reader has opened before
         if not (admission := self._admissions.get(statement.swarm)):
+            if len(self._admissions) == SWARMS:  # whoever made the archive names as many as it likes
+                self._admissions.pop(next(iter(self._admissions)))
             limits, generations = AdmissionLimits.of(self._config), self._config.policy.num_generations
             admission = Admission(statement.swarm, self._examiner, limits, num_generations=generations)
             admission.control = self._control

@@ -22,12 +22,12 @@ from shoal.transports.base import Channel, TransportContext, key_of
 from shoal.transports.create import create_transport
 from shoal.wire.rollouts import MAX_BYTES
 from shoal_extras.archive.format import PART_BYTES, ROW_GROUP, Row, begin, chunks, parts_of, write_part
-from shoal_extras.archive.merge import withdrawn
-from shoal_extras.archive.reader import Reader
+from shoal_extras.archive.reader import Reader, withdrawn
 from shoal_extras.archive.verify import Marks, start_of, weigh
 from shoal_extras.places.files import BadFile, FileName
 from shoal_extras.places.listing import Listing
 from shoal_extras.places.members import Members
+from shoal_extras.places.reader import TRIES
 from shoal_extras.places.store import Store, Unfinished, open_store, read_messages
 
 EVERY: Final = 300.0  # seconds after which a file is written, if there is anything to write
@@ -56,17 +56,15 @@ class Keeper:
 
     def take(self, messages: Sequence[Message]) -> None:
         """Checks messages and keeps what is true. Writes when it is time."""
-        known = self._marks.ids
         new = {Row(data).id: (address, data) for address, data in messages}
-        fresh = [(address, data) for id, (address, data) in new.items() if id not in known]
+        fresh = [(address, data) for id, (address, data) in new.items() if hash(id) not in self._marks.seen]
         for (address, data), found in zip(fresh, weigh(self._reader, [data for _, data in fresh]), strict=True):
             row = Row.made(data, found.question, found.rewards)
             reason = found.reason or ("not kept" if found.not_kept else "")
             if not reason:
-                said = row.opened()
-                until, _ = self._gone.get((said.key, said.swarm), (-1.0, b""))
-                foreign = said.swarm != self._swarm or self.secret.address(said.id) != address
-                reason = "swarm or key" if foreign else "withdrawn" if said.time <= until else self._marks.add(found)
+                until, _ = self._gone.get((found.key, found.swarm), (-1.0, b""))
+                foreign = found.swarm != self._swarm or self.secret.address(found.key.hex()) != address
+                reason = "swarm or key" if foreign else "withdrawn" if found.time <= until else self._marks.add(found)
             if reason:
                 self.left_out[reason] += 1
             else:
@@ -132,7 +130,7 @@ def _of_place(words: Sequence[str], context: TransportContext) -> Iterator[list[
         places = Members(words[0], context).read() if members else {"": words[0]}
     except OSError as error:
         raise UserError(f"{words[0]} cannot be read: {error}") from error
-    late, listings = dict[FileName, tuple[str, Store]](), list[tuple[str, Store, Listing]]()
+    late, listings = dict[FileName, tuple[str, Store, int, float]](), list[tuple[str, Store, Listing]]()
     for only, word in places.items():
         with suppress(*[UserError] * bool(only)):  # a member's place that is none
             listings.append((only, store := open_store(word), Listing(store, context.prefix, inf)))
@@ -140,14 +138,17 @@ def _of_place(words: Sequence[str], context: TransportContext) -> Iterator[list[
         for only, store, listing in listings:
             with suppress(OSError):  # the place is away
                 for file in chain(listing.look(time.time()), () if listing.done else listing.older()):
-                    late[file] = only, store
-            for file, (only, store) in list(late.items()):
+                    late[file] = only, store, 0, 0.0
+            for file, (only, store, tries, at) in list(late.items()):
+                if time.monotonic() < at:
+                    continue
                 try:
                     found = read_messages(store, context.prefix, file) if only in ("", file.address) else []
-                except Unfinished:  # it comes later
-                    continue
-                except (BadFile, OSError):
+                except (BadFile, OSError) as error:
                     found = []
+                    if isinstance(error, Unfinished | OSError) and tries < TRIES:  # it comes later
+                        late[file] = only, store, tries + 1, time.monotonic() + 2**tries
+                        continue
                 del late[file]
                 yield [(file.address, data) for channel, data in found if channel == "rollouts"]
         yield []

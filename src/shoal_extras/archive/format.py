@@ -107,25 +107,34 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
 def tables(rows: Sequence[Row]) -> dict[str, pa.Table]:
     """Both tables of these rows. Raises `Malformed` or `NewerVersion`."""
-    groups, completions = list[dict[str, Any]](), list[dict[str, Any]]()
-    for row in rows:
+    groups, answers, places = list[tuple[Any, ...]](), list[tuple[Any, ...]](), list[int]()
+    for place, row in enumerate(rows):
         said, envelope = open_envelope(row.envelope)
         rollout = said.rollout
-        maker = msgspec.structs.asdict(rollout.question) | {
-            name: getattr(rollout, name) for name in ("question_hash", "round", "slot")
-        }
-        maker |= {name: getattr(said, name) for name in ("kind", "model", "swarm")} | {"group_id": row.id}
-        maker |= {"key": said.id, "node": name_of(said.key), "time": int(min(said.time, LATEST) * 1000)}
         chat = row.messages and [{"role": role, "content": content} for role, content in row.messages]
-        claims = {"prompt": row.prompt, "messages": chat, "rewards": row.rewards}
-        groups.append(maker | claims | {"signature": envelope.signature, "envelope": row.envelope})
+        who = rollout.question_hash, said.id, name_of(said.key), said.kind, said.model, said.swarm
+        when = rollout.round, rollout.slot, int(min(said.time, LATEST) * 1000)
+        maker = *msgspec.structs.astuple(rollout.question), *who, *when
+        groups.append((row.id, row.prompt, chat, row.rewards, *maker, envelope.signature, row.envelope))
         for number, one in enumerate(rollout.completions):
             text = one.text if len(one.parts) == 1 else "\n".join(one.turns)
             reward = row.rewards[number] if row.rewards and number < len(row.rewards) else None
-            answer = {"completion": text, "reward": reward, "finish_reason": one.finish_reason.value}
-            completions.append(maker | answer | {"prompt": row.prompt, "number": number})
-    both = {GROUPS: groups, COMPLETIONS: completions}
-    return {name: pa.Table.from_pylist(both[name], SCHEMAS[name]) for name in both}
+            answers.append((text, reward, one.finish_reason.value, number))
+            places.append(place)
+    made = _table(groups, SCHEMAS[GROUPS])
+    own = [SCHEMAS[COMPLETIONS].field(name) for name in ("completion", "reward", "finish_reason", "number")]
+    completions = _table(answers, pa.schema(own))
+    others = made.take(pa.array(places, WHOLE))
+    columns = [
+        (completions if name in completions.schema.names else others)[name] for name in SCHEMAS[COMPLETIONS].names
+    ]
+    return {GROUPS: made, COMPLETIONS: pa.Table.from_arrays(columns, schema=SCHEMAS[COMPLETIONS])}
+
+
+def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def write_part(archive: Path, rows: Sequence[Row]) -> str:

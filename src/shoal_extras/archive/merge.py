@@ -8,34 +8,24 @@ What stands in the columns of others is not believed: all but the archiver's cla
 
 import hashlib
 import math
+import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.runs.disk import disk_errors, write_atomically
-from shoal.untrusted import UNDECODABLE, read_regular
-from shoal.wire.signed import ENVELOPES, SignedMessage, is_signed, sign_message
-from shoal_extras.archive.format import MAX_PARTS, SCHEMAS, Row, begin, chunks, parts_of, write_part
-from shoal_extras.archive.reader import Reader
+from shoal.wire.signed import sign_message
+from shoal_extras.archive.format import SCHEMAS, Row, begin, chunks, parts_of, write_part
+from shoal_extras.archive.reader import DOMAIN, FOLDER, Reader, Withdrawal, withdrawn
 from shoal_extras.archive.worker import Found, Start
 
-DOMAIN, FOLDER = b"shoal withdrawal v1\0", "withdrawals"
-MAX_BYTES: Final = 4096  # of a withdrawal
-MOST: Final = 2 << 30  # bytes of envelopes, which are in memory together
 Keep = Callable[[Row, Found], bool]
-
-
-class Withdrawal(SignedMessage, frozen=True):
-    """A maker takes back what it shared in `swarm` up to `time`: archives leave it out from now on."""
-
-
-_withdrawals = msgspec.msgpack.Decoder(Withdrawal)
+_encode, _row = msgspec.msgpack.encode, msgspec.msgpack.Decoder(Row).decode
 
 
 def withdraw(archive: Path, identity: Identity, swarm: str, now: float) -> None:
@@ -52,22 +42,6 @@ def _put(archive: Path, data: bytes) -> Path:
     return path
 
 
-def withdrawn(archives: Iterable[Path]) -> dict[tuple[bytes, str], tuple[float, bytes]]:
-    """Until when each key withdraws what it shared in a swarm, and its signed word. What is not signed is left out."""
-    latest: dict[tuple[bytes, str], tuple[float, bytes]] = {}
-    for folder in (archive / FOLDER for archive in archives):
-        paths = sorted(folder.glob("*.msgpack"))[:MAX_PARTS] if folder.is_dir() and not folder.is_symlink() else []
-        for path in (path for path in paths if not path.is_symlink()):
-            with suppress(OSError, *UNDECODABLE):
-                data = read_regular(path, MAX_BYTES)
-                envelope = ENVELOPES.decode(data)
-                said = _withdrawals.decode(envelope.statement)
-                if said.schema_version == 1 and is_signed(DOMAIN, said, envelope):
-                    maker = said.key, said.swarm
-                    latest[maker] = max(latest.get(maker, (-1.0, b"")), (said.time, data))
-    return latest
-
-
 def rewrite(
     archives: Sequence[Path], to: Path, keep: Keep = lambda row, found: True, context: bytes = b""
 ) -> Counter[str]:
@@ -77,24 +51,30 @@ def rewrite(
 
     Returns how many rows were kept, and left out by reason. Raises `UserError`.
     """
-    count, gone, same = Counter[str](), withdrawn(archives), dict[tuple[float, str], Row]()
+    count, gone = Counter[str](), withdrawn(archives)
     old = {(archive, name) for archive in archives for name in parts_of(archive)}
     begin(to)
-    with Reader(Start(context=context)) as reader:
-        for archive, name in sorted(old):
-            for row, found in reader.pairs(archive, name):
-                until = -1.0 if found.reason else gone.get((found.key, row.opened().swarm), (-1.0, b""))[0]
-                reason = "withdrawn" if found.time <= until else "not kept" if found.not_kept else found.reason
-                reason = reason or ("" if keep(row, found) else "not asked for")
-                at = found.time, found.id
-                if not reason:
-                    reason = "repeated" if at in same else "kept"
-                    same[at] = min(same.get(at, row), row, key=_doubt)
-                count[reason] += 1
-                count["bytes"] += len(row.envelope) * (reason == "kept")
-            if count["bytes"] > MOST:
-                raise UserError(f"more than {MOST:,} bytes: prune the archives first, by time or task")
-    new = {write_part(to, chunk) for chunk in chunks(same[at] for at in sorted(same))}
+    # In a temporary file, as they may not fit into memory.
+    with Reader(Start(context=context)) as reader, closing(sqlite3.connect("")) as rows:
+        try:
+            rows.execute("CREATE TABLE rows (time REAL, id TEXT, row BLOB, PRIMARY KEY (time, id))")
+            for archive, name in sorted(old):
+                for row, found in reader.pairs(archive, name):
+                    until, _ = gone.get((found.key, found.swarm), (-1.0, b""))
+                    reason = "withdrawn" if found.time <= until else "not kept" if found.not_kept else found.reason
+                    reason = reason or ("" if keep(row, found) else "not asked for")
+                    if not reason:
+                        at = found.time, found.id
+                        known = rows.execute("SELECT row FROM rows WHERE time = ? AND id = ?", at).fetchone()
+                        reason = "repeated" if known else "kept"
+                        stays = min(row, _row(known[0]), key=_doubt) if known else row
+                        rows.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", (*at, _encode(stays)))
+                    count[reason] += 1
+                    count["bytes"] += len(row.envelope) * (reason == "kept")
+            kept = (_row(data) for (data,) in rows.execute("SELECT row FROM rows ORDER BY time, id"))
+            new = {write_part(to, chunk) for chunk in chunks(kept)}
+        except sqlite3.Error as error:
+            raise UserError(f"cannot put the rows in order: {error} (TMPDIR names a folder with room)") from error
     notices = {_put(to, data) for _, data in gone.values()}
     with disk_errors(to):
         for table in SCHEMAS:  # `groups` first: what it names is complete at any instant
@@ -108,4 +88,4 @@ def rewrite(
 def _doubt(row: Row) -> tuple[bool, float, bytes]:
     """Of two archivers' claims about a group, the least stays: one that has rewards, and the lowest."""
     known = [value for value in row.rewards or () if not math.isnan(value)]
-    return row.rewards is None, sum(known), msgspec.msgpack.encode(row)
+    return row.rewards is None, sum(known), _encode(row)

@@ -3,10 +3,11 @@
 import argparse
 import json
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import repeat
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -21,8 +22,8 @@ from shoal.membership.settings import secret_of
 from shoal.runs.swarm_status import reasons
 from shoal.tasks.suites import SUITES
 from shoal_extras.archive.format import parts_of
-from shoal_extras.archive.merge import rewrite, withdrawn
-from shoal_extras.archive.reader import Reader
+from shoal_extras.archive.merge import rewrite
+from shoal_extras.archive.reader import Reader, withdrawn
 from shoal_extras.archive.worker import Found, Rows, Start, Weigh, stripped
 
 HELP = """Verifies an archive, whoever made it: who signed each rollout, its question (made again from task, seed and
@@ -38,6 +39,7 @@ MOST_SLOW: Final = 64  # rollouts that take longer or crash; then it ends
 MINUTE, ROUND, ROUNDS = 40 * 60 + 160, 960.0, 8
 """Limits of a key: rollouts a minute; seconds between two of one round and slot; and how many there are of these."""
 ALIKE: Final = 6  # hashes of a sketch that copies share
+SKETCHES: Final = 500_000  # hashes of long texts that are remembered
 CHECKS: Final = {
     "signed by its maker": ("malformed", "version", "signature"),
     "as every swarm asks": ("name", "round", "completions", "length"),
@@ -54,40 +56,41 @@ SCORED: Final = ("question made again", "answers scored", "prompt as claimed", "
 
 
 class Marks:
-    """What was seen of an archive so far: copies, and how much each key sent. It grows with the archive."""
+    """What was seen of an archive so far: copies, and how much each key sent. It grows with the archive, but for long
+    texts, of which the last ones are compared."""
 
     def __init__(self) -> None:
-        self.ids: set[str] = set()
-        self._texts: set[str] = set()
-        self._minutes: Counter[tuple[bytes, int]] = Counter()
+        self.seen: set[int] = set()  # hashes of ids and of texts
+        self._minutes: Counter[int] = Counter()
         self._places: dict[int, tuple[float, int]] = {}
-        self._sketches: dict[int, tuple[bytes, frozenset[int]]] = {}
+        self._sketches: OrderedDict[int, tuple[bytes, tuple[int, ...]]] = OrderedDict()
 
     def add(self, found: Found) -> str:
         """Why the next rollout does not count; empty if it does."""
-        minute = found.key, int(found.time // 60)
+        id, texts, minute = hash(found.id), hash(found.texts), hash((found.key, found.time // 60))
         self._minutes[minute] += 1
         last, times = self._places.get(found.place, (-ROUND, 0))
         self._places[found.place] = found.time, times + 1
         reason = ""
-        if found.id in self.ids or abs(found.time - last) < ROUND:
+        if id in self.seen or abs(found.time - last) < ROUND:
             reason = "repeated"
         elif self._minutes[minute] > MINUTE or times >= ROUNDS:
             reason = "quota"
-        elif found.texts and found.texts in self._texts:
+        elif found.texts and texts in self.seen:
             reason = "duplicate"
         elif found.sketches and 2 * sum(self._is_like(found.key, one) for one in found.sketches) >= len(found.sketches):
             reason = "near-duplicate"
-        self.ids.add(found.id)
-        self._texts.add(found.texts)
+        self.seen.update((id, texts))
         for sketch in found.sketches:
             for one in sketch[:2]:
-                self._sketches.setdefault(one, (found.key, frozenset(sketch)))
+                self._sketches.setdefault(one, (found.key, tuple(sketch)))
+        while len(self._sketches) > SKETCHES:
+            self._sketches.popitem(last=False)
         return reason
 
     def _is_like(self, key: bytes, sketch: Sequence[int]) -> bool:
         seen = (self._sketches.get(one) for one in sketch[:2])
-        return any(one and one[0] != key and len(one[1].intersection(sketch)) >= ALIKE for one in seen)
+        return any(one and one[0] != key and len(set(one[1]).intersection(sketch)) >= ALIKE for one in seen)
 
 
 class Verified:
@@ -124,18 +127,14 @@ def _alone(reader: Reader, envelope: bytes) -> Found:
         return Found("slow" if isinstance(error, TimeoutError) else "crash", True, found.id, found.key, found.time)
 
 
-def _checked(reader: Reader, archive: Path, name: str) -> Iterator[Rows]:
-    """What is true of each row group of a file."""
-    number, groups = 0, 1
-    while number < groups:
-        try:
-            rows = reader.row_group(archive, name, number, 2)
-        except (TimeoutError, EOFError):
-            with Reader() as other:
-                rows = other.row_group(archive, name, number, 0)
-            rows = Rows([], [stripped(row, _alone(reader, row.envelope)) for row in rows.rows], rows.groups)
-        yield rows
-        number, groups = number + 1, rows.groups
+def _checked(reader: Reader, archive: Path, name: str, number: int) -> Rows:
+    """What is true of a row group; with -1 how many there are."""
+    try:
+        return reader.row_group(archive, name, number, 2)
+    except (TimeoutError, EOFError):
+        with Reader() as other:
+            rows = other.row_group(archive, name, number, 0)
+        return Rows([], [stripped(row, _alone(reader, row.envelope)) for row in rows.rows], rows.groups)
 
 
 def verify(archive: Path, start: Start, on_progress: Callable[[int], None] = lambda rollouts: None) -> Verified:
@@ -148,18 +147,19 @@ def verify(archive: Path, start: Start, on_progress: Callable[[int], None] = lam
             weigh(reader, [])  # now it makes its tasks, which takes seconds
         began = time.monotonic()
 
-        def work(name: str) -> list[Rows]:
+        def work(name: str, number: int) -> Rows:
             reader = readers.get()
             try:
-                return list(_checked(reader, archive, name))
+                return _checked(reader, archive, name, number)
             finally:
                 readers.put(reader)
 
         pool = ThreadPoolExecutor(PROCESSES)
         stack.callback(pool.shutdown, cancel_futures=True)
-        for rows in (rows for found in pool.map(work, parts_of(archive)) for rows in found):
+        parts = ((name, range(work(name, -1).groups)) for name in parts_of(archive))
+        for rows in (rows for name, groups in parts for rows in pool.map(work, repeat(name), groups)):
             for found in rows.found:
-                until = max((time for (key, _), (time, _) in gone.items() if key == found.key), default=-1.0)
+                until, _ = gone.get((found.key, found.swarm), (-1.0, b""))
                 wrong = [found.reason or marks.add(found), *found.wrong, "" if rows.columns else "columns"]
                 wrong += ["not kept"] * found.not_kept + ["withdrawn"] * (found.time <= until)
                 result.rollouts += 1

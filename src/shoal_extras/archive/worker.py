@@ -6,8 +6,7 @@ It has limits of memory and of time (`GuardedProcess`), answers one request at a
 import hashlib
 import os
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from shoal.admission.limits import AdmissionLimits
 from shoal.child import limit
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import name_of
-from shoal.rollout import MAX_TURNS, FinishReason, Question, hash_of
+from shoal.rollout import MAX_TURNS, FinishReason, Question, hash_of, seed_of
 from shoal.sandbox import guard
 from shoal.sandbox.pipes import Candidate, Handler, Verdict, serve
 from shoal.sandbox.verifier import MAX_TEXT
@@ -47,8 +46,8 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True, tag=True):
-    """The rows of a row group of `groups`. `check`: 0: as they are; 1: and who signed them; 2: and all that follows
-    from the envelopes, in both tables."""
+    """The rows of a row group of `groups`; -1: only how many there are. `check`: 0: as they are; 1: and who signed
+    them; 2: and all that follows from the envelopes, in both tables."""
 
     archive: str
     name: str
@@ -70,6 +69,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
     id: str = ""
     key: bytes = b""
     time: float = 0.0
+    swarm: str = ""
     place: int = 0  # a hash of key, swarm, round and slot
     texts: str = ""  # a hash of the question and the completions: the same for copies
     sketches: list[list[int]] = []  # of long completions: what copies with small changes have in common
@@ -80,8 +80,8 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """The answer: rows, what is true of them, how many row groups the file has, whether the columns of both tables
-    follow from the envelopes; or why it cannot be read."""
+    """The answer: rows, what is true of them, whether the columns of both tables follow from the envelopes; how many
+    row groups the file has; or why it cannot be read."""
 
     rows: list[Row] = []
     found: list[Found] = []
@@ -114,27 +114,39 @@ def prepare(start: bytes) -> Handler:
     return handle
 
 
-def _table(path: Path, number: int) -> tuple[pa.Table, int]:
-    """One row group of a file within the bounds, and how many there are. A file can lie about its size, so memory is
-    limited as well."""
+def _open(path: Path) -> pq.ParquetFile:
+    """A file whose footer is within the bounds."""
     with open_regular(path, follow_links=False) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(-8, os.SEEK_END)
         if size > MAX_PART or int.from_bytes(file.read(4), "little") > FOOTER:
             raise ValueError(f"it has {size:,} bytes, of at most {MAX_PART:,}, or a footer that is too large")
     found = pq.ParquetFile(path)
+    if found.num_row_groups > MOST_GROUPS:
+        raise ValueError(f"it has {found.num_row_groups:,} row groups, of at most {MOST_GROUPS:,}")
+    return found
+
+
+def _table(folder: Path, name: str, request: Read) -> pa.Table:
+    """One row group within the bounds. A file can lie about its size, so memory is limited as well."""
+    found, number = _open(folder / name / request.name), request.number
+    if not found.schema_arrow.equals(SCHEMAS[name]):
+        raise ValueError(f"its columns are not those of `{name}`")
     about = found.metadata.row_group(number)
     size = sum(abs(about.column(at).total_uncompressed_size) for at in range(about.num_columns))
-    if found.num_row_groups > MOST_GROUPS or not 0 <= about.num_rows <= MOST_ROWS or size > MOST_BYTES:
-        raise ValueError(f"{found.num_row_groups:,} row groups, one of {about.num_rows:,} rows and {size:,} bytes")
-    return found.read_row_group(number, use_threads=False), found.num_row_groups
+    if not 0 <= about.num_rows <= MOST_ROWS or size > MOST_BYTES:
+        raise ValueError(f"a row group of {about.num_rows:,} rows and {size:,} bytes")
+    table = found.read_row_group(number, use_threads=False)
+    if table.nbytes > MOST_BYTES:  # a long text that is stored once can stand in many rows
+        raise ValueError(f"a row group of {table.nbytes:,} bytes, of at most {MOST_BYTES:,}")
+    return table
 
 
 def _read(request: Read, tasks: Tasks | None, context: bytes) -> Rows:
     folder = Path(request.archive)
-    table, groups = _table(folder / GROUPS / request.name, request.number)
-    if not table.schema.equals(SCHEMAS[GROUPS]):
-        raise ValueError("its columns are not those of `groups`")
+    if request.number < 0:
+        return Rows(groups=_open(folder / GROUPS / request.name).num_row_groups)
+    table = _table(folder, GROUPS, request)
     rows = []
     for envelope, *said in zip(*(table[name].to_pylist() for name in STORED), strict=True):
         prompt, chat, rewards = said
@@ -145,12 +157,12 @@ def _read(request: Read, tasks: Tasks | None, context: bytes) -> Rows:
     if request.check > 1:
         try:
             made = tables(rows)
-            stored = {GROUPS: table, COMPLETIONS: _table(folder / COMPLETIONS / request.name, request.number)[0]}
+            stored = {GROUPS: table, COMPLETIONS: _table(folder, COMPLETIONS, request)}
             columns = all(made[name].equals(stored[name]) for name in stored)
-        except (Malformed, NewerVersion, OSError):
+        except (Malformed, NewerVersion, OSError, ValueError, pa.ArrowException):
             columns = False
         found = [stripped(row, one) for row, one in zip(rows, found, strict=True)]
-    return Rows(rows if request.check < 2 else [], found, groups, columns)
+    return Rows(rows if request.check < 2 else [], found, columns=columns)
 
 
 def stripped(row: Row, found: Found) -> Found:
@@ -169,8 +181,9 @@ def examine(data: bytes, tasks: Tasks | None, context: bytes) -> Found:
     if not check_signature(envelope, said, context):
         return Found("signature", id=id)
     rollout = said.rollout
-    place = zlib.crc32(f"{said.id} {said.swarm} {rollout.round} {rollout.slot}".encode())
-    base = Found(_rules(said), True, id, said.key, said.time, place, not_kept=said.not_kept)
+    place = seed_of(said.id, said.swarm, rollout.round, rollout.slot)
+    texts = sorted(one.text for one in rollout.completions)
+    base = Found(_rules(said, texts), True, id, said.key, said.time, said.swarm, place, not_kept=said.not_kept)
     change = partial(msgspec.structs.replace, base)
     if base.reason or tasks is None:
         return base
@@ -184,13 +197,12 @@ def examine(data: bytes, tasks: Tasks | None, context: bytes) -> Found:
     if verdict.reason:
         undecided = verdict.reason == "no verdict"
         return change(reason="" if undecided else verdict.reason, installed=not undecided)
-    texts = sorted(one.text for one in rollout.completions)
     copies = hash_of((rollout.question_hash, texts, said.id if len(texts) == 1 else ""))  # as in admission
     sketches = [sketch for text in set(texts) if (sketch := _sketch(text, rollout.question_hash))]
     return change(texts=copies, sketches=sketches, question=verdict.question, rewards=verdict.rewards)
 
 
-def _rules(said: Statement) -> str:
+def _rules(said: Statement, texts: Sequence[str]) -> str:
     """Which rule of every swarm a rollout breaks; empty if none."""
     rollout = said.rollout
     if rollout.node != name_of(said.key):
@@ -201,18 +213,16 @@ def _rules(said: Statement) -> str:
     whole = bool(rollout.completions) and all(1 <= len(one.parts) <= MAX_TURNS for one in rollout.completions)
     if not whole or any(part.mime != "text/plain" or part.data for part in parts):
         return "completions"
-    return "length" if any(len(one.text) > MAX_TEXT for one in rollout.completions) else ""
+    return "length" if any(len(text) > MAX_TEXT for text in texts) else ""
 
 
 def _sketch(text: str, question: str) -> list[int]:
     """The least hashes of a long text's runs of three words: texts that differ in a few words share most. With the
     question in each, so that only answers to the same one are alike."""
-    words = re.findall(r"\w+", text.casefold())
-    if len(words) < LONG:
+    if len(text) < 2 * LONG - 1 or len(words := re.findall(r"\w+", text.casefold())) < LONG:
         return []
-    salt = zlib.crc32(question.encode())
-    runs = {zlib.crc32(" ".join(words[at : at + 3]).encode(), salt) for at in range(len(words) - 2)}
-    return sorted(runs)[:SKETCH]
+    runs = {" ".join((question, *words[at : at + 3])).encode() for at in range(len(words) - 2)}
+    return sorted(int.from_bytes(hashlib.blake2b(run, digest_size=7).digest()) for run in runs)[:SKETCH]
 
 
 def main() -> None:

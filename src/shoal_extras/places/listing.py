@@ -37,7 +37,7 @@ class Listing:
         """Hours that were there at the first look and are not listed yet, the latest at the end."""
         self._turn = 0
         self.ahead = False
-        """Whether all files are of a later day than this machine has."""
+        """Whether files are of a later day than this machine has."""
         self.foreign: dict[str, str] = {}
         """Folders with files that no node writes, and the name of one."""
 
@@ -45,7 +45,7 @@ class Listing:
         """What has come since the last look; at the first one, the files of the last hours. Raises `OSError`."""
         first, recent, late, end = (hour_of(max(0.0, now + by)) for by in (-self._age, -2 * HOUR, -AHEAD, AHEAD))
         names = [name for name in self._store.names(self._prefix) if HOURS_NAME.fullmatch(name)]
-        self.ahead = bool(names) and min(names) > end
+        self.ahead = bool(names) and max(names) > end
         hours = sorted(name for name in names if first <= name <= end)
         old = [hour for hour in hours if hour < recent]
         if self._older is None:

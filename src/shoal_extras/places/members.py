@@ -9,6 +9,7 @@ that this is its place, so nobody else's files there count, and nobody can name 
 """
 
 import re
+import time
 import urllib.request
 from pathlib import Path
 from typing import Final
@@ -38,8 +39,12 @@ class Members:
         """The place of each member, by its address. Lines that are not signed are left out. Raises `OSError`."""
         if self.word.startswith(("http://", "https://")):
             try:
+                ends, data = time.monotonic() + TIMEOUT, b""
                 with urllib.request.urlopen(self.word, timeout=TIMEOUT) as answer:
-                    data = answer.read(MAX_BYTES)
+                    while len(data) < MAX_BYTES and (some := answer.read1(MAX_BYTES - len(data))):
+                        data += some
+                        if time.monotonic() > ends:
+                            raise TimeoutError(f"it takes more than {TIMEOUT:.0f} s")
             except Exception as error:  # of the HTTP client
                 raise OSError(f"{self.word} cannot be read: {in_brief(error)}") from error
         else:

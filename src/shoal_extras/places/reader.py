@@ -11,6 +11,7 @@ name, its newest files wait to be read; the rest of a file waits until it is ask
 import random
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from typing import Final
 
 from shoal.admission.bounded import Bucket, Recent, RecentKeys
@@ -114,10 +115,10 @@ class Reader:
             more = f" and {len(late) - 1} more" if len(late) > 1 else ""
             return f"a file is not all there yet (half-synchronised?): {late[0].name}{more}"
         for place in places:
-            if place.listing.ahead:
-                return f"all files in {place.store.name} are of a later day: is the clock of this machine wrong?"
             for hour, name in list(place.listing.foreign.items())[:1]:
                 return f"{place.store.name} has files of other programs, which are left: {hour}/{printable(name, 80)}"
+            if place.listing.ahead:
+                return f"files in {place.store.name} are of a later day: is the clock of this machine wrong?"
         return ""
 
     def _found(self, file: FileName, place: Place, at: float) -> None:
@@ -165,13 +166,20 @@ class Reader:
         except BadFile:
             self._left -= 1 << 20
             self._dropped["bad file"] += 1
-        except FileNotFoundError:
-            pass  # its node has removed it
-        except OSError:
-            self._dropped["unreadable file"] += 1
+        except OSError as error:
+            if self._is_away(place):
+                self._unread.setdefault(file.address, []).append((file, place))
+                self._left = 0
+            elif not isinstance(error, FileNotFoundError):  # else its node has removed it
+                self._dropped["unreadable file"] += 1
         else:
             self._left -= sum(len(data) for _, data in messages)
             if messages:
                 self._queues[file.address] = deque(messages)
             if len(self._queues) > QUEUES:
                 del self._queues[next(iter(self._queues))]
+
+    def _is_away(self, place: Place) -> bool:
+        with suppress(OSError):
+            return not any(place.store.names(self._context.prefix))
+        return True

@@ -155,7 +155,8 @@ class PlaceTransport(Transport):
                 if self._members and time.monotonic() - listed > SLOWEST:
                     listed = time.monotonic()
                     self._read_members(self._members)
-                for place in list(self._places.values()):
+                places = sorted(self._places.values(), key=lambda place: (place.failures > 0, place.due))
+                for place in places[: 1 + sum(not place.failures for place in places)]:  # one that is away
                     if not self._closed.is_set():
                         self._reader.look(place)
                 self._reader.feed()

@@ -37,21 +37,11 @@ opens a port, sets a reward, or names a file of this machine other than a data s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal human`."""
-    parser.add_argument(
-        "endpoints",
-        nargs="*",
-        metavar="ENDPOINT",
-        help="relays or nodes to reach: HOST:PORT; or an invitation",
-    )
+    parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="relays or nodes: HOST:PORT; or an invitation")
     parser.add_argument("--config", type=Path, metavar="FILE", help="config.toml of a node of this swarm")
     add_allow_code(parser)
     server.add_arguments(parser, LISTEN)
-    parser.add_argument(
-        "--home",
-        type=Path,
-        metavar="DIR",
-        help="folder of the identity and the journal (default: human/ beside this machine's identity)",
-    )
+    parser.add_argument("--home", type=Path, metavar="DIR", help="folder of identity and journal (default: human/)")
     parser.add_argument("--kind", choices=["human", "program"], default="human", help="who answers, for others to know")
     parser.add_argument("--model", metavar="NAME", help="name of the program, for others to know")
     add_settings(parser, SETTINGS)

@@ -26,7 +26,7 @@ what a judge has measured, and what the nodes of a live swarm report of themselv
   shoal watch --judge judge          a judge's data folder, also while it serves
   shoal watch --swarm lagoon relay.example.org:7447    a live swarm
   shoal watch --swarm SHOAL:INVITATION                 the same, by the line that `shoal host` prints
-  shoal watch --swarm lagoon /mnt/shared               a swarm in a folder or at a URL
+  shoal watch /mnt/shared            the swarms in a folder; at a URL: --swarm lagoon s3://bucket/folder
   shoal watch --serve runs           keep serving all of runs/, also runs to come; open no browser
   shoal watch --serve --listen 0.0.0.0:8400 runs       for other machines, with a token
 
@@ -40,16 +40,9 @@ SETTINGS = ["network.secret_file", "network.tls"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal watch`."""
-    parser.add_argument(
-        "folders", nargs="*", type=Path, metavar="DIR", help="run, study, archive (default: newest run)"
-    )
+    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="run, study, archive, place")
     parser.add_argument("--judge", action="append", type=Path, default=[], metavar="DIR", help="a judge's data folder")
-    parser.add_argument(
-        "--swarm",
-        nargs="+",
-        metavar=("NAME", "ENDPOINT"),
-        help="a live swarm (of zenoh), and relays or nodes to reach: HOST:PORT; or an invitation (folders stand first)",
-    )
+    parser.add_argument("--swarm", nargs="+", metavar=("NAME", "ENDPOINT"), help="a live swarm, and where it is; last")
     parser.add_argument("--serve", action="store_true", help="keep serving: open no browser, take no other port")
     server.add_arguments(parser, LISTEN)
     add_settings(parser, SETTINGS)
@@ -69,7 +62,10 @@ def _sources(args: argparse.Namespace) -> Sources:
     """What the flags name; the newest run if they name nothing."""
     given = [_judge(folder) for folder in args.judge]
     given += [ArchiveSource(folder, printable(folder.resolve().name)) for folder in args.folders if is_archive(folder)]
-    rest = [folder for folder in args.folders if not is_archive(folder)]
+    places = [folder for folder in args.folders if (folder / "shoal").is_dir()]
+    swarms = ((path.parent.name, str(folder)) for folder in places for path in sorted(folder.glob("shoal/*/open"))[:8])
+    given += [open_swarm({"name": name, "connect": [place]}) for name, place in swarms]
+    rest = [folder for folder in args.folders if not is_archive(folder) and folder not in places]
     folders = checked_folders(rest) if rest or not (given or args.swarm) else []
     if words := args.swarm:  # last: it has a thread
         invited = any(is_invitation(word) for word in words)
