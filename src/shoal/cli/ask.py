@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib
 import itertools
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
@@ -22,7 +27,7 @@ from shoal.config.settings import Config
 from shoal.display.answers import print_answers
 from shoal.errors import UserError
 from shoal.policy.named import check_exists
-from shoal.rollout import Completion, FinishReason, Message, Question, QuestionId, seed_of
+from shoal.rollout import FinishReason, Message, Question, QuestionId, seed_of
 from shoal.runs.folder import CONFIG
 from shoal.runs.source import source_of
 from shoal.untrusted import encodable, printable
@@ -40,6 +45,12 @@ LENGTH = 256
 """The longest answer, in tokens, where nothing says otherwise."""
 LONGEST_LINE = 2**20
 """Bytes of standard input that are one question, at most."""
+SHOWN = 400
+"""Characters of an answer that are shown while it comes."""
+COMPILER = "torch._dynamo"
+MARKS = ("disable", "allow_in_graph", "assume_constant_result")
+"""What transformers says of functions to the compiler."""
+MISSING = ("is_scipy_available", "is_accelerate_available", "is_torch_distributed_available")
 ID = QuestionId("ask", "1", "", 0, 0)
 
 
@@ -71,11 +82,11 @@ def command(args: argparse.Namespace) -> int:
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     notes.print(Text(f"loading {' and '.join(map(printable, models))}", "dim"))
     form = form_of(config) if file else None
-    policies = _load(models, config, temperature)
+    with _for_answers() if args.is_program else contextlib.nullcontext():
+        first, *_ = models
+        policies = {first: _load(models[first], config, temperature)}
     from shoal.policy.language import LanguagePolicy  # torch, only now
 
-    # What a model says before a question by itself, as exported ones do.
-    own = {label: one.lm.asking for label, one in policies.items() if not form and isinstance(one, LanguagePolicy)}
     console = Console(highlight=False)
     asked = itertools.count(1)
 
@@ -85,23 +96,31 @@ def command(args: argparse.Namespace) -> int:
         seed = seed_of(config.seed, "ask", next(asked))
         if echo:
             console.print(Text(printable(text), "bold cyan"), soft_wrap=True)
-        answers: dict[str, Sequence[Completion]] = {}
-        for label, policy in policies.items():
-            question = Question(ID, said, form.asking if form else own.get(label, ()))
-            with notes.status(Text(f"asking {printable(label, 60)}")):
-                [answers[label]] = policy.generate([question], args.num, seed)
+        complete = True
+        for label, source in models.items():
+            if label not in policies:  # only now, when the first one has answered
+                policies[label] = _load(source, config, temperature)
+            policy = policies[label]
+            # What a model says before a question by itself, as exported ones do.
+            own = policy.lm.asking if isinstance(policy, LanguagePolicy) else ()
+            question = Question(ID, said, form.asking if form else own)
+            with notes.status(Text(f"asking {printable(label, 60)}")) as status:
+                if isinstance(policy, LanguagePolicy):
+                    policy.on_text = partial(_show, status)
+                [answers] = policy.generate([question], args.num, seed)
             if policy.trouble:
                 notes.print(Text(printable(policy.trouble), "red"))
-        print_answers(console, answers)
-        if any(one.finish_reason == FinishReason.length for group in answers.values() for one in group):
-            notes.print(Text("cut: --max-completion-length N allows more tokens", "dim"))
+            print_answers(console, label if len(models) > 1 else "", answers)
+            if any(one.finish_reason == FinishReason.length for one in answers):
+                notes.print(Text("cut: --max-completion-length N allows more tokens", "dim"))
+            complete = complete and bool(answers)
         if echo:
             console.print()
-        return int(not all(answers.values()))
+        return int(not complete)
 
     if args.questions or not sys.stdin.isatty():
         return max([0, *(ask(text, echo=len(args.questions) != 1) for text in args.questions or _piped())])
-    notes.print(Text(f"asking {' and '.join(map(printable, policies))}; Ctrl-D ends", "dim"))
+    notes.print(Text(f"asking {' and '.join(map(printable, models))}; Ctrl-D ends", "dim"))
     if form:
         notes.print(Text(f"for example: {printable(form.prompt[-1].content)}", "dim"))
     for text in _typed():
@@ -110,6 +129,11 @@ def command(args: argparse.Namespace) -> int:
         except UserError as error:  # the question may be too long
             notes.print(Text(printable(str(error)), "red"))
     return 0
+
+
+def _show(status: Status, text: str) -> None:
+    """Shows the end of an answer while it comes."""
+    status.update(Text(printable(text.strip()[-SHOWN:])))
 
 
 def _settings(args: argparse.Namespace) -> tuple[Config, dict[str, str], Path | None]:
@@ -133,20 +157,50 @@ def _settings(args: argparse.Namespace) -> tuple[Config, dict[str, str], Path | 
     return config, models, file
 
 
-def _load(models: Mapping[str, str], config: Config, temperature: float) -> dict[str, Any]:
-    """The models' policies by their labels. Raises `UserError`."""
-    gc.disable()  # which takes a fifth of the time of these imports
-    try:
-        from shoal.policy.decoders.base import Sampling  # torch, only now
-        from shoal.policy.fetch import resolve
-        from shoal.runs.models import build_policy
-    finally:
-        gc.enable()
-    policies: dict[str, Any] = {}
-    for label, source in models.items():
-        policies[label] = build_policy(config, source if is_endpoint(source) else resolve(source))
-        policies[label].sampling = Sampling(temperature, config.policy.top_p, int(config.policy.max_completion_length))
-    return policies
+def _compiler(name: str) -> Any:
+    """What more is asked of the module that stands for torch's compiler: the real one takes its place."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    sys.modules.pop(COMPILER, None)
+    return getattr(importlib.import_module(COMPILER), name)
+
+
+def _unmarked(function: Any = None, *_: Any, **__: Any) -> Any:
+    return function or (lambda decorated: decorated)
+
+
+@contextlib.contextmanager
+def _for_answers() -> Iterator[None]:
+    """transformers imports in half the time without SciPy, accelerate, torch's compiler and distributed tensors, and
+    without collecting garbage. No model that answers on one machine uses them. What is imported within takes them for
+    missing until the process ends."""
+    gc.disable()
+    with contextlib.ExitStack() as held:
+        held.callback(gc.enable)
+        import torch
+        import transformers.utils
+
+        compiler, marks = ModuleType(COMPILER), dict.fromkeys(MARKS, _unmarked)
+        vars(compiler).update(marks, __path__=[f"{torch.__path__[0]}/_dynamo"], __getattr__=_compiler)
+        held.enter_context(patch.multiple(torch.compiler, **marks))
+        held.enter_context(patch.multiple(transformers.utils, **dict.fromkeys(MISSING, lambda *_: False)))
+        held.enter_context(patch.object(torch.nn.Embedding, "reset_parameters", lambda _: None))  # SymPy
+        held.enter_context(patch.object(torch.distributed, "is_available", lambda: False))
+        if sys.modules.setdefault(COMPILER, compiler) is compiler:
+            held.callback(lambda: sys.modules.pop(COMPILER))
+        yield
+        gc.freeze()
+
+
+def _load(source: str, config: Config, temperature: float) -> Any:
+    """The policy of a model. Raises `UserError`."""
+    from shoal.policy.decoders.base import Sampling  # torch, only now
+    from shoal.policy.fetch import resolve
+    from shoal.runs.models import build_policy
+
+    policy: Any = build_policy(config, source if is_endpoint(source) else resolve(source))
+    policy.sampling = Sampling(temperature, config.policy.top_p, int(config.policy.max_completion_length))
+    return policy
 
 
 def began_with(config: Config, node: str = "") -> dict[str, str]:

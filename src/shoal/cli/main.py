@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _parser([]).print_help()
             return 0
         args = _parser(words).parse(words)
-        args.words = words
+        args.words, args.is_program = words, argv is None
         if "OMP_WAIT_POLICY" not in os.environ:
             # Torch's threads then wait for each other for microseconds and sleep. libgomp, which reads this when torch
             # is imported, lets them spin thirty times as long: beside busy programs a third to half as fast.

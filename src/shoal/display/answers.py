@@ -1,11 +1,11 @@
 """Prints what models answered: plain characters, whatever a model writes.
 
-print_answers(console, {"guppy": [Completion.of("7")], "smollm2": [Completion.of("8 + 7 = 15")]})
+print_answers(console, "smollm2", [Completion.of("8 + 7 = 15")])
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -22,22 +22,20 @@ MOST = 20_000
 """Characters of an answer that are shown."""
 
 
-def print_answers(console: Console, answers: Mapping[str, Sequence[Completion]]) -> None:
-    """Prints completions below the names of those who gave them: numbered if there are several, and without a name if
-    there is one. Only a terminal gets lines that are wrapped."""
-    for label, completions in answers.items():
-        indent = ""
-        if len(answers) > 1:
-            console.print(Text(printable(label), "bold"), soft_wrap=True)
-            indent = "  "
-        if not completions:
-            console.print(Text(f"{indent}(no answer)", "dim"))
-        for number, completion in enumerate(completions, 1):
-            mark = indent + (f"{number}. " if len(completions) > 1 else "")
-            text = completion.text.strip()
-            for line in (text if len(text) <= MOST else f"{text[:MOST]}…").split("\n"):
-                print_paragraph(console, mark + printable(line, MOST + 1), len(mark))
-                mark = " " * len(mark)
+def print_answers(console: Console, label: str, completions: Sequence[Completion]) -> None:
+    """Prints completions, numbered if there are several, below the name of who gave them unless that is "". Only a
+    terminal gets lines that are wrapped."""
+    indent = "  " if label else ""
+    if label:
+        console.print(Text(printable(label), "bold"), soft_wrap=True)
+    if not completions:
+        console.print(Text(f"{indent}(no answer)", "dim"))
+    for number, completion in enumerate(completions, 1):
+        mark = indent + (f"{number}. " if len(completions) > 1 else "")
+        text = completion.text.strip()
+        for line in (text if len(text) <= MOST else f"{text[:MOST]}…").split("\n"):
+            print_paragraph(console, mark + printable(line, MOST + 1), len(mark))
+            mark = " " * len(mark)
 
 
 QUESTION, ANSWER = 300, 160

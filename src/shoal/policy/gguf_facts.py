@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import gguf
 import numpy as np
 
 from shoal.errors import UserError
@@ -36,6 +35,8 @@ class Facts:
 
 def facts_of(path: Path, config: Any) -> Facts:
     """Raises `UserError` for scaled positions that transformers does not compute, and for an unknown special token."""
+    import gguf  # a tenth of a second that only a file needs
+
     reader = gguf.GGUFReader(path)
     arch = _value(reader, "general.architecture")
     kind = _value(reader, f"{arch}.rope.scaling.type") or "none"

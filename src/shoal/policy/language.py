@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import median_low
@@ -41,6 +41,8 @@ class LanguagePolicy:
     trouble = ""
     """How many questions of the last `generate` were too long for a completion; "" if none was."""
     on_progress: OnProgress | None = None
+    on_text: Callable[[str], None] | None = None
+    """Takes the first completion so far while it comes. Not every decoder tells."""
     replayer: Replayer | None = None
     """Gives the environments' answers in conversations. Whoever builds the node sets it."""
 
@@ -128,7 +130,7 @@ class LanguagePolicy:
             observer = Observer(questions, self.replayer, self._texts, self._between)
             longest = min(self.context - prompt_length, self._room(turns))
             dialogue = Dialogue([question.turns for question in questions], longest, observer.answer)
-        mine, on_progress = self.ranks.mine(list(enumerate(prompts))), self.on_progress
+        mine, on_progress, on_text = self.ranks.mine(list(enumerate(prompts))), self.on_progress, self.on_text
         request = Request(
             [prompt for _, prompt in mine],
             num_generations,
@@ -137,6 +139,7 @@ class LanguagePolicy:
             self.lm.stop_ids,
             on_progress and (lambda answered: on_progress(self.ranks.size * answered)),  # others have about as many
             dialogue,
+            on_text and (lambda sampled: on_text(self._completion(sampled).text)),
         )
         answers: list[tuple[Completion, ...]] = []
         try:

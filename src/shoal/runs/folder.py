@@ -48,7 +48,6 @@ from shoal.runs.disk import (
     sync,
     write_atomically,
 )
-from shoal.runs.tables import TABLES, Table
 from shoal.untrusted import UNDECODABLE, json_safe, open_regular, parse_json, printable, read_regular
 
 Row = Mapping[str, Any]
@@ -75,6 +74,8 @@ class RunFolder:
         self.path = path
         self._lock = lock
         self._made = made  # the folders that `create` made, innermost first
+        from shoal.runs.tables import TABLES, Table  # pyarrow, which readers do not need
+
         self.tables = {name: Table(path / name, schema) for name, schema in TABLES.items()}
 
     @classmethod

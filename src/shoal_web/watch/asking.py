@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
-from itertools import zip_longest
+from collections.abc import AsyncGenerator, Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,9 +28,8 @@ from shoal_web.watch.source import BusyError
 
 if TYPE_CHECKING:
     from shoal.policy.language import LanguagePolicy
-    from shoal.rollout import Question
 
-TOKENS, TOGETHER = 256, 6  # tokens of an answer, at most, and those that come together
+TOKENS: Final = 256  # of an answer, at most
 LINE: Final = 1 << 20  # bytes of a line, at most
 PATIENCE: Final = 180.0  # seconds for a question, the loading of models included
 IDLE: Final = 300.0  # seconds without a question after which the process ends
@@ -96,21 +94,21 @@ def main() -> None:
         except EOFError:
             return
         try:
-            for line in answers(known, Path(folder), text):
-                link.send_bytes(msgspec.json.encode(line))
+            answers(known, Path(folder), text, lambda line: link.send_bytes(msgspec.json.encode(line)))
         except Exception as error:  # a checkpoint may be damaged in many ways
             said = str(error) if isinstance(error, UserError) else in_brief(error)
             link.send_bytes(msgspec.json.encode({"error": said}))
         link.send_bytes(b"")
 
 
-def answers(known: dict[str, LanguagePolicy], folder: Path, text: str) -> Iterator[dict[str, str]]:
-    """What both models say to `text`, by turns, each time all that is said so far. `known`: models that are loaded.
-    Raises `UserError`."""
+def answers(known: dict[str, LanguagePolicy], folder: Path, text: str, tell: Callable[[dict[str, str]], None]) -> None:
+    """Tells what both models say to `text`, each time all that is said so far. `known`: models that are loaded. Raises
+    `UserError`."""
     from shoal.cli.ask import ID, began_with, form_of
     from shoal.config.load import load_config
-    from shoal.policy.decoders.base import OWN
+    from shoal.policy.decoders.base import OWN, Sampling
     from shoal.policy.fetch import resolve
+    from shoal.policy.reading import is_too_much
     from shoal.rollout import Message, Question
     from shoal.runs.folder import CONFIG
     from shoal.runs.models import build_policy
@@ -125,39 +123,24 @@ def answers(known: dict[str, LanguagePolicy], folder: Path, text: str) -> Iterat
         wanted = [("after", f"{best.node} after round {best.round}", best.model)]
         began = began_with(config, best.node)
     except UserError:  # there is no checkpoint yet
-        yield {"who": "after", "name": "the trained model", "text": "No checkpoint yet."}
+        tell({"who": "after", "name": "the trained model", "text": "No checkpoint yet."})
         began = began_with(config)
     wanted += [("before", label, resolve(model)) for label, model in began.items()]
     for model in known.keys() - {model for *_, model in wanted}:
         del known[model]
+    for who, name, _ in wanted:
+        tell({"who": who, "name": name, "text": ""})
     for who, name, model in wanted:
-        yield {"who": who, "name": name, "text": ""}
         if model not in known:
-            policy: Any = build_policy(config, model)
-            known[model] = policy
-    longest = min(TOKENS, int(config.policy.max_completion_length))
-    for turn in zip_longest(*(said(known[model], question, longest) for *_, model in wanted)):
-        for (who, name, _), so_far in zip(wanted, turn, strict=True):
-            if so_far is not None:
-                yield {"who": who, "name": name, "text": so_far}
+            built: Any = build_policy(config, model)
+            known[model] = built
+        policy = known[model]
+        policy.sampling = Sampling(0.0, 1.0, min(TOKENS, int(config.policy.max_completion_length)))
 
+        def say(text: str, who: str = who, name: str = name) -> None:
+            tell({"who": who, "name": name, "text": text.rstrip("\ufffd")})  # half a character
 
-def said(policy: LanguagePolicy, question: Question, longest: int) -> Iterator[str]:
-    """The most likely answer, each time all of it so far. Raises `UserError` for a question that is too long."""
-    from shoal.policy.decoders.base import Request, Sampling
-    from shoal.policy.reading import is_too_much
-
-    prompt, ids = policy.prompt_ids(question), list[int]()
-    if len(prompt) + longest > policy.context or is_too_much(policy, question):
-        raise UserError(f"the question is too long for {policy.name}")
-    tokenizer: Any = policy.lm.tokenizer
-    policy.decoder.update_weights()
-    while len(ids) < longest:
-        sampling = Sampling(0.0, 1.0, min(TOGETHER, longest - len(ids)))
-        [[found]] = policy.decoder.decode(Request([prompt + ids], 1, [0], sampling, policy.lm.stop_ids))
-        ids += found.token_ids
-        shown = [id for id in ids if id not in policy.lm.stop_ids]
-        said = tokenizer.decode(shown, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        yield said.rstrip("\ufffd")  # half a character
-        if found.stopped or not found.token_ids:
-            return
+        if not policy.has_room(question) or is_too_much(policy, question):
+            raise UserError(f"the question is too long for {policy.name}")
+        policy.on_text = say
+        policy.generate([question], 1, 0)

@@ -540,6 +540,30 @@ def test_ask_holds_no_conversations() -> None:
         form_of(Config.model_validate({"tasks": {"suite": "games"}}).resolved())
 
 
+ASKS = """
+import sys
+from shoal.cli.main import main
+sys.argv = ["shoal", "ask", "guppy", "2 + 3 =", "--device", "cpu"]
+code = main()
+slow = {"scipy.optimize", "accelerate", "torch._dynamo", "torch.distributed.tensor", "sympy", "gguf", "pyarrow"}
+print(code, *sorted(slow & sys.modules.keys()))
+import torch
+print(torch.distributed.is_available(), torch._dynamo.is_compiling(), torch.nn.Embedding(2, 2).weight.abs().sum() > 0)
+"""
+
+
+@pytest.mark.slow
+def test_ask_imports_only_what_answers_need(tmp_path: Path) -> None:
+    """What is remembered of the model is there at the second time. All is as usual for what comes later."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", ASKS], capture_output=True, text=True, check=True, env=environment)
+    answer, modules, usual = done.stdout.splitlines()
+    assert answer.strip()
+    assert modules == "0"
+    assert usual.split() == ["True", "False", "tensor(True)"]
+
+
 def test_ask_takes_the_form_of_the_first_task_of_the_file(
     here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shoal.cli.result import print_result
+from shoal.cli.session import print_result
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import RunFolder, best_model, read_metrics

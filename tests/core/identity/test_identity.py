@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import UserError
-from shoal.identity.keys import Identity, identity_path, name_of, verify, write_new
-from shoal.identity.words import ADJECTIVES, ANIMALS
+from shoal.identity.keys import ADJECTIVES, ANIMALS, Identity, identity_path, name_of, verify, write_new
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
 

@@ -11,8 +11,7 @@ from tiny import CPU
 
 from shoal.policy import converted, loading
 from shoal.policy.loading import load
-from shoal_extras.gguf.export import write_gguf
-from shoal_extras.gguf.tensors import KINDS
+from shoal_extras.gguf.export import KINDS, write_gguf
 
 
 @pytest.fixture

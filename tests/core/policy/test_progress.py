@@ -27,6 +27,15 @@ def test_a_language_model_tells_of_answered_questions_and_answers_as_before() ->
     assert policy.generate(QUESTIONS, 2, 7) == answers
 
 
+def test_a_language_model_tells_an_answer_while_it_comes() -> None:
+    policy, said = make_policy(), list[str]()
+    [before] = policy.generate(QUESTIONS[:1], 1, 7)
+    policy.on_text = said.append
+    assert policy.generate(QUESTIONS[:1], 1, 7) == [before]
+    assert said[-1] == before[0].text
+    assert len(said) == len(before[0].token_ids or ())
+
+
 @pytest.mark.parametrize("calls", [1, 5])
 def test_a_language_model_can_be_ended_and_answers_again(calls: int) -> None:
     policy = make_policy()

@@ -31,9 +31,8 @@ from shoal.policy.template import chat_template
 from shoal.rollout import Message, Question
 from shoal.runs.models import make_policies
 from shoal.tasks import Tasks
-from shoal_extras.gguf.export import write_gguf
+from shoal_extras.gguf.export import KINDS, write_gguf
 from shoal_extras.gguf.modelfile import modelfile
-from shoal_extras.gguf.tensors import KINDS
 
 ASKING = (
     Message("system", ' Answer "briefly", in {{ metres }} {% if x %}. \\n is no line end.\nNor is it code. 🚀 '),

@@ -16,8 +16,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from shoal.errors import UserError
 from shoal.policy.loading import LanguageModel, load
-from shoal_extras.gguf.export import write_gguf
-from shoal_extras.gguf.tensors import KINDS
+from shoal_extras.gguf.export import KINDS, write_gguf
 from shoal_extras.gguf.vocabulary import GPT2, LLAMA3, QWEN2, add_vocabulary
 
 CPU = torch.device("cpu")

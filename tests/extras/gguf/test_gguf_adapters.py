@@ -18,8 +18,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load, load_base
 from shoal.policy.lora import add_adapters, restore_adapters
 from shoal.policy.products import use_fast_products
-from shoal_extras.gguf.export import write_gguf
-from shoal_extras.gguf.tensors import KINDS
+from shoal_extras.gguf.export import KINDS, write_gguf
 
 pytest.importorskip("peft")
 RANK = 4

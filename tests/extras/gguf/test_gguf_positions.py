@@ -11,8 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from shoal.policy.loading import load
-from shoal_extras.gguf.export import write_gguf
-from shoal_extras.gguf.tensors import Kind
+from shoal_extras.gguf.export import Kind, write_gguf
 
 ROPES: dict[str, dict[str, Any]] = {
     "llama3": {

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from shoal.policy.loading import load
-from shoal_extras.gguf.export import write_gguf
-from shoal_extras.gguf.tensors import KINDS
+from shoal_extras.gguf.export import KINDS, write_gguf
 
 pytestmark = pytest.mark.slow
 READ = """

@@ -15,7 +15,7 @@ from shoal.cli.main import main
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
-from shoal_host.invitations import pinned
+from shoal_host.invitations import joining
 from shoal_host.invitations.entry import DAY, EntryTasks
 from shoal_host.invitations.invitation import written
 
@@ -71,7 +71,7 @@ def test_an_invitation_joins(joined: list[Config], capsys: Capture, here: Path) 
         assert part in said
     assert "[bold]" in said
     assert "\u202e" not in said
-    assert not (here / "home" / pinned.FOLDER).exists()
+    assert not (here / "home" / joining.FOLDER).exists()
     assert main(["join", WORD, "--rounds", "3"]) == 0
     [config] = joined
     assert (config.network.name, config.network.connect, config.rounds) == ("reef", ["127.0.0.1:7447"], 3)
@@ -84,7 +84,7 @@ def test_flags_go_beside_an_entry_and_not_against_it(joined: list[Config], capsy
     words = ["join", WORD]
     for flags in (["--suite", "pond"], ["--swarm", "other"], ["--task", "gcd"], ["--answer", "tag"]):
         assert "leave out --" in complaint(capsys, *words, *flags)
-    assert not (here / "home" / pinned.FOLDER).exists()
+    assert not (here / "home" / joining.FOLDER).exists()
     (here / "my.toml").write_text(
         '[tasks]\nsuite = "pond"\nanswer = "tag"\n[[tasks.sources]]\nname = "gcd"\n[policy]\ntemperature = 0.5\n'
     )
@@ -104,7 +104,7 @@ def test_an_invitation_joins_and_says_first_what_it_does(joined: list[Config], c
         judges=(f"http://127.0.0.1:7448#{KEY}",),
         about="\u202e[bold]hello",
     )
-    word, secret = written(made), here / "home" / pinned.FOLDER
+    word, secret = written(made), here / "home" / joining.FOLDER
     assert main(["join", word, "--rounds", "3"]) == 0
     [config] = joined
     assert (config.network.connect, config.tasks.suite) == (["127.0.0.1:7447"], "reef")
@@ -148,7 +148,7 @@ def test_what_is_wrong_with_an_invitation_is_one_line(joined: list[Config], caps
     other = written(signed(Identity.generate(), relays=("127.0.0.1:7447",)))
     said = complaint(capsys, "join", other)
     assert "ANOTHER HOST" in said
-    assert str(pinned.key_file("reef")) in said
+    assert str(joining.key_file("reef")) in said
     assert len(joined) == 1
 
 

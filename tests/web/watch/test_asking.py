@@ -197,7 +197,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def asked(folder: Path, text: str) -> tuple[dict[str, str], dict[str, str]]:
     """The last text of each side, and the names of the sides."""
-    told = list(asking.answers({}, folder, text))
+    told: list[dict[str, str]] = []
+    asking.answers({}, folder, text, told.append)
     return {line["who"]: line["text"] for line in told}, {line["who"]: line["name"] for line in told}
 
 

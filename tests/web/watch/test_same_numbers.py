@@ -14,7 +14,7 @@ from watched import metric, write_run
 
 pytest.importorskip("duckdb")
 
-from shoal.cli.result import print_result
+from shoal.cli.session import print_result
 from shoal.config.settings import Config
 from shoal.display.figures import Progress
 from shoal.runs.folder import read_metrics

@@ -81,6 +81,8 @@ class Request:
     """Takes the number of prompts whose completions have all ended, several times a second. What it raises ends it."""
     dialogue: Dialogue | None = None
     """Only for a decoder with `holds_conversations`."""
+    on_tokens: Callable[[Sampled], None] | None = None
+    """Takes the first completion so far, several times a second. A decoder may leave it out."""
 
 
 class Decoder(Protocol):

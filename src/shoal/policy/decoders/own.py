@@ -77,6 +77,7 @@ class OwnDecoder:
                     lambda ended, done=done: tell(done + ended),  # type: ignore[misc]
                     Conversations(dialogue, batch, G) if dialogue else None,
                     self._graphs,
+                    request.on_tokens,
                 )
                 done += len(batch)
                 for number, group in zip(batch, groups, strict=True):
@@ -119,12 +120,14 @@ def sample(
     tell: Callable[[int], None] = lambda answered: None,
     talk: Conversations | None = None,
     graphs: Graphs | None = None,
+    on_tokens: Callable[[Sampled], None] | None = None,
 ) -> list[list[Sampled]]:
     """`num_generations` completions for each of `prompts` (token ids), in one batch.
 
     The completions of a prompt depend on its seed alone, not on the rest of the batch. `tell` gets the number of
     prompts whose completions have all ended, after each token. `talk`: an environment answers, and completions go on.
-    `graphs`: steps have static shapes, and the host looks at the tokens only now and then.
+    `graphs`: steps have static shapes, and the host looks at the tokens only now and then. `on_tokens` gets the first
+    completion so far at each look.
     """
     G = num_generations
     results = [Sampled() for _ in range(len(prompts) * G)]
@@ -165,6 +168,8 @@ def sample(
                 continue
             heard = _take(rows, order, results, over, stop_ids, talk, sampling)
             tell(len(prompts) - len({order[number] // G for number, end in enumerate(over) if not end}))
+            if on_tokens is not None:
+                on_tokens(results[0])
             if all(over):
                 break
             rows.drop([over[number] for number in rows.living])
