@@ -2,6 +2,7 @@
 
     python scripts/pictures.py              # some two minutes; writes docs/pictures/watch-*.png
     python scripts/pictures.py --run DIR    # of a run that is there
+    python scripts/pictures.py --run DIR --only ask --asked "How many millilitres are 9 litres?"
 
 Needs playwright and chromium. `live_pictures.py` makes those of a judge, a live swarm and a person.
 """
@@ -53,14 +54,17 @@ READY = {"ask": "textarea", "learned": ".pair", "rollouts": ".rollouts > li"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, help="the folder of a run")
+    parser.add_argument("--only", nargs="+", choices=SHOWN, default=list(SHOWN), help="these pictures")
+    parser.add_argument("--asked", default=ASKED, help="the question of the view Ask")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         run = args.run or _made(Path(temporary) / "reef")
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
         with served(make_app(Sources(folders=[run]), Access())) as address:
-            for name, (place, screen) in SHOWN.items():
-                _take(browser, f"{address}#{place}", screen, name)
+            for name in args.only:
+                place, screen = SHOWN[name]
+                _take(browser, f"{address}#{place}", screen, name, args.asked)
         browser.close()
 
 
@@ -84,7 +88,7 @@ def served(app: Any) -> Iterator[str]:
         thread.join(10)
 
 
-def _take(browser: Browser, address: str, screen: dict[str, Any], name: str) -> None:
+def _take(browser: Browser, address: str, screen: dict[str, Any], name: str, asked: str) -> None:
     page = browser.new_page(**screen)
     page.set_default_timeout(60_000)
     page.goto(address)
@@ -94,7 +98,7 @@ def _take(browser: Browser, address: str, screen: dict[str, Any], name: str) -> 
         page.locator(".rollouts > li button").first.click()
         page.wait_for_selector("dialog .answer")
     if name == "ask":
-        page.fill("textarea", ASKED)
+        page.fill("textarea", asked)
         page.keyboard.press("Enter")
         page.wait_for_selector("#ask [role=status]:has-text('Done')", timeout=180_000)
     page.wait_for_timeout(2000)  # the other charts

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
-from shoal.config.own_code import offered
 from shoal.errors import UserError
 
 GROUP: Final = "shoal.commands"
@@ -38,4 +37,6 @@ class Command:
 
 def found_commands() -> dict[str, Command]:
     """The commands of installed packages, by name. The entry points of a broken package are errors of that package."""
+    from shoal.config.own_code import offered  # a tenth of a second
+
     return {name: entry.load() for name, entry in offered(GROUP).items()}

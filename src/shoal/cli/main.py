@@ -9,7 +9,6 @@ from typing import Any
 
 from shoal import __version__
 from shoal.cli.command import Command, found_commands
-from shoal.cli.flags import Parser
 from shoal.errors import UserError
 from shoal.parallel.ranks import is_rank_zero, leave
 from shoal.untrusted import printable
@@ -57,8 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser(words: Sequence[str]) -> Parser:
+def _parser(words: Sequence[str]) -> Any:
     """The parser, with the arguments of the command in `words` alone. Raises `UserError` for an unknown command."""
+    from shoal.cli.flags import Parser  # half a second: within `main`, an interrupt is no traceback
+
     parser = Parser(prog="shoal", description="Collective reinforcement learning of language models.", epilog=BEGIN)
     parser.add_argument("--version", action="version", version=f"shoal {__version__}")
     chosen = next((word for word in words if not word.startswith("-")), None)
