@@ -23,7 +23,9 @@ from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.membership.connection import SwarmConnection
 from shoal.runs.folder import read_metrics
+from shoal.runs.swarm_status import limited
 from shoal.transports.zenoh.session import TransportOptions, open_session
+from shoal_host.host.news import News
 from shoal_web.watch.source import Parameters
 from shoal_web.watch.swarm import SwarmSource
 
@@ -101,6 +103,46 @@ def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:
         assert len(others) == len(set(others))
         rounds = [row["round"] for row in read_metrics(node.run)]
         assert rounds == sorted(set(rounds))
+
+
+def test_a_laptop_that_sleeps_for_a_minute_goes_on(tmp_path: Path) -> None:
+    """The others go on meanwhile and see that it is silent. It is refused nothing for it, and nobody limits it."""
+    where, said = address(), list[str]()
+    with ExitStack() as stack:
+        stack.enter_context(relay(where))
+        nodes = [stack.enter_context(Node(tmp_path / f"{n}", where, "--seed", n)) for n in range(3)]
+        source = stack.enter_context(closing(SwarmSource(SWARM, TransportOptions(connect=(where,)))))
+        news = News(source, tmp_path / "no.log", said.append)
+        sleeper, others = nodes[0], nodes[1:]
+
+        def told(what: str) -> bool:
+            """Whether a host would read this of the sleeper."""
+            news.look()
+            return any(f"{sleeper.status['name']} {what}" in line for line in said)
+
+        until(lambda: all(len(node.notes) > 3 and node.learned_from() for node in nodes) and told("came"), 120)
+        known, key = sleeper.status["name"], sleeper.status["id"]
+        before = sleeper.notes[-1]["round"]
+        rounds = [len(node.notes) for node in others]
+        sleeper.program.process.send_signal(signal.SIGSTOP)
+        until(lambda: told("is silent for "), 120)
+        assert all(len(node.notes) > then + 3 for node, then in zip(others, rounds, strict=True))
+        sleeper.program.process.send_signal(signal.SIGCONT)
+        until(lambda: told("is back after "), 60)
+        until(lambda: sleeper.notes[-1]["round"] > before + 3 and sleeper.status["peers"] == 2, 60)
+
+        def later(node: Node) -> bool:
+            """Whether `node` learned from what the sleeper tried after it woke."""
+            return any(maker == known and round > before + 1 for maker, round, _ in node.learned_from())
+
+        until(lambda: all(map(later, others)), 120)
+        for node in others:
+            [peer] = [one for one in node.status["admission"]["peers"] if one["id"] == key]
+            assert not peer["muted"]
+            assert peer["refused"].keys() <= {"age", "repeated"}, peer["refused"]
+        for node in nodes:
+            assert not limited(node.status)
+            assert "Traceback" not in node.program.said
 
 
 def test_a_relay_that_is_late_is_no_reason_to_wait(tmp_path: Path) -> None:
