@@ -83,8 +83,7 @@ def command(args: argparse.Namespace) -> int:
     notes.print(Text(f"loading {' and '.join(map(printable, models))}", "dim"))
     form = form_of(config) if file else None
     with _for_answers() if args.is_program else contextlib.nullcontext():
-        first, *_ = models
-        policies = {first: _load(models[first], config, temperature)}
+        policies = {label: _load(models[label], config, temperature) for label in list(models)[:1]}
     from shoal.policy.language import LanguagePolicy  # torch, only now
 
     console = Console(highlight=False)
@@ -180,11 +179,12 @@ def _for_answers() -> Iterator[None]:
         import torch
         import transformers.utils
 
-        compiler, marks = ModuleType(COMPILER), dict.fromkeys(MARKS, _unmarked)
+        compiler = ModuleType(COMPILER)
+        marks: dict[str, Any] = dict.fromkeys(MARKS, _unmarked)
+        missing: dict[str, Any] = dict.fromkeys(MISSING, lambda *_: False)
         vars(compiler).update(marks, __path__=[f"{torch.__path__[0]}/_dynamo"], __getattr__=_compiler)
         held.enter_context(patch.multiple(torch.compiler, **marks))
-        held.enter_context(patch.multiple(transformers.utils, **dict.fromkeys(MISSING, lambda *_: False)))
-        held.enter_context(patch.object(torch.nn.Embedding, "reset_parameters", lambda _: None))  # SymPy
+        held.enter_context(patch.multiple(transformers.utils, **missing))
         held.enter_context(patch.object(torch.distributed, "is_available", lambda: False))
         if sys.modules.setdefault(COMPILER, compiler) is compiler:
             held.callback(lambda: sys.modules.pop(COMPILER))

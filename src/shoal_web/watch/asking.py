@@ -131,10 +131,8 @@ def answers(known: dict[str, LanguagePolicy], folder: Path, text: str, tell: Cal
     for who, name, _ in wanted:
         tell({"who": who, "name": name, "text": ""})
     for who, name, model in wanted:
-        if model not in known:
-            built: Any = build_policy(config, model)
-            known[model] = built
-        policy = known[model]
+        policy: Any = known.get(model) or build_policy(config, model)
+        known[model] = policy
         policy.sampling = Sampling(0.0, 1.0, min(TOKENS, int(config.policy.max_completion_length)))
 
         def say(text: str, who: str = who, name: str = name) -> None:

@@ -545,7 +545,7 @@ import sys
 from shoal.cli.main import main
 sys.argv = ["shoal", "ask", "guppy", "2 + 3 =", "--device", "cpu"]
 code = main()
-slow = {"scipy.optimize", "accelerate", "torch._dynamo", "torch.distributed.tensor", "sympy", "gguf", "pyarrow"}
+slow = {"scipy.optimize", "accelerate", "torch._dynamo", "torch.distributed.tensor", "gguf", "pyarrow"}
 print(code, *sorted(slow & sys.modules.keys()))
 import torch
 print(torch.distributed.is_available(), torch._dynamo.is_compiling(), torch.nn.Embedding(2, 2).weight.abs().sum() > 0)
