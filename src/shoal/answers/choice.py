@@ -17,7 +17,6 @@ from shoal.rollout import canonical
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS: Final = "0123456789"
-NEW_LINE: Final = "\n"
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox|boxed)\s{0,4}\{([^{}]*)\}")
 _MARKS = re.compile(r"\*{1,3}|`{1,3}|__|\$|\\[()\[\] ,;]|[\"“”„«»]|\\(?:quad|qquad)\b")
 _WIDE = {ord(wide): narrow for wide, narrow in zip("（）：．，－。、；", "():.,-.,;", strict=True)}
@@ -168,7 +167,7 @@ def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
         return _letter(last) if first is None or _letter(first) == _letter(last) else ""
     if mentioned := set(map(_letter, patterns.mention.finditer(said))):
         return mentioned.pop() if len(mentioned) == 1 else ""
-    last_line = said.rpartition(NEW_LINE)[2]
+    last_line = said.rpartition("\n")[2]
     if _OPTION.match(last_line) and len(options_in(said)) > 1:  # the options as they were asked
         return ""
     last_line = "".join(one for one in _SENTENCE.findall(last_line) if not _WRONG.search(one, 1)) if texts else ""

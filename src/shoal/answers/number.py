@@ -20,7 +20,6 @@ from shoal.answers.place import bare
 
 MOST_DIGITS: Final = 400
 """Of a number, and the highest power of ten."""
-
 MOST_READ: Final = 400
 """Characters of a sentence, the last ones."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.tasks.task import NoVerdict
+from shoal_extras.programs import problems
 from shoal_extras.programs.monty import STEPS, load, steps_of
 from shoal_extras.programs.problems import MBPP, passed_share, problem_of
 
@@ -52,3 +54,15 @@ def test_an_answer_may_take_as_many_steps_as_the_right_one() -> None:
     _, problem = problem_of(MBPP, {**ROW, "code": slow})
     assert steps_of(slow, problem.tests) > STEPS
     assert passed_share(problem, slow) == 1
+
+
+def test_where_the_right_one_is_too_slow_for_now_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_slow(*given: object) -> int:
+        raise NoVerdict("timeout")
+
+    load()
+    slow = "def double(n):\n    for _ in range(200_001):\n        pass\n    return 2 * n"
+    _, problem = problem_of(MBPP, {**ROW, "code": slow})
+    monkeypatch.setattr(problems, "steps_of", too_slow)
+    with pytest.raises(NoVerdict, match="timeout"):
+        passed_share(problem, slow)
