@@ -18,7 +18,7 @@ from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 
 CASES: dict[str, dict[str, Any]] = {
-    "steps": {"num_iterations": 4},
+    "steps": {"num_iterations": 2},
     "batch": {"scale_rewards": "batch", "num_iterations": 2},
     "checkpointed": {"checkpoint_tokens": 0, "max_grad_norm": 1e-3},
 }
