@@ -64,8 +64,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _told(args: argparse.Namespace, done: dict[str, Any]) -> int:
-    shown = reasons({name: done[name] for name in done if done[name]}) or "nothing"
-    print(json.dumps(json_safe(done)) if args.json else shown)
+    print(json.dumps(json_safe(done)) if args.json else reasons({n: done[n] for n in done if done[n]}) or "nothing")
     return 0
 
 
