@@ -30,6 +30,7 @@ from shoal.policy.attention import attention
 from shoal.policy.device import give_back
 from shoal.policy.flops import Flops
 from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import align
 from shoal.policy.vision import vision_of
 from shoal.protocols import UpdateResult
 from shoal.rollout import Scored
@@ -80,6 +81,7 @@ class GRPOLearner:
         self.ranks = ranks
         self.max_grad_norm = MAX_GRAD_NORM
         self.model: Any = policy.lm.model
+        align(self.model)
         self.device: torch.device = policy.placement.device
         self.packs = takes_packed(policy)
         """Whether the completions of a question are computed together, behind one copy of their prompt."""

@@ -208,7 +208,7 @@ def _load(
         attach_vision(model, tokenizer, processor, name)
     asking = _take_asking(tokenizer)
     loaded = replace(language_model(name, model, tokenizer), asking=asking)
-    _align(model.to(device))
+    model.to(device)
     return loaded
 
 
@@ -309,9 +309,9 @@ def load_base(folder: Path, device: torch.device) -> LanguageModel:
         ) from error
 
 
-def _align(model: Any) -> None:
-    """Copies weights that are not aligned in memory. Weights from a file may begin at any offset, and the last bits of
-    MKL's products depend on the offset. Without the copies a resumed run would differ."""
+def align(model: Any) -> None:
+    """Copies weights that are not aligned in memory, before they are trained. Weights from a file may begin at any
+    offset, and the last bits of MKL's products depend on the offset. Without the copies a resumed run would differ."""
     for weight in model.parameters():
         if weight.device.type == "cpu" and weight.data_ptr() % ALIGNMENT:
             weight.data = weight.data.clone()
