@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import commons
+from shoal.cli import demo as commons
 from shoal.cli.main import main
 from shoal.runs.folder import read_metrics
 
