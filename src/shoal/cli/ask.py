@@ -170,7 +170,7 @@ def _unmarked(function: Any = None, *_: Any, **__: Any) -> Any:
 
 @contextlib.contextmanager
 def _for_answers() -> Iterator[None]:
-    """transformers imports in half the time without SciPy, accelerate, torch's compiler and distributed tensors, and
+    """transformers imports sooner without SciPy, accelerate, torch's compiler and distributed tensors, and
     without collecting garbage. No model that answers on one machine uses them. What is imported within takes them for
     missing until the process ends."""
     gc.disable()
