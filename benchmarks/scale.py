@@ -180,6 +180,9 @@ def draw(rows: list[Row], path: Path) -> None:
             if of:
                 axes.plot(*zip(*of, strict=True), style, label=how, fillstyle="none")
         axes.set(xscale="log", xlabel="nodes", ylim=(0, None))
+        sizes = sorted({row["nodes"] for row in rows if name in row})
+        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+        axes.set_xticks([], minor=True)
         axes.set_title(name, fontsize=10)
         axes.legend(fontsize=8)
     figure.savefig(path)
