@@ -186,7 +186,7 @@ class PeerDistillation(GRPOLearner):
         width = self.model.get_output_embeddings().weight.shape[1]
         taught_LD = torch.zeros(self._tokens, width, dtype=self.model.dtype, device=self.device)
         for family in self.families(self._teachers):
-            prefix = self.prefix(self.model, family)
+            prefix = self.prefix(family)
             for batch in self.micro_batches(family):
                 with self.policy.placement.autocast():
                     hidden_TD = trained_hidden(self.model, batch, prefix.layers if prefix else [])
@@ -196,7 +196,7 @@ class PeerDistillation(GRPOLearner):
     def _distil(self, family: Family, taught_LD: torch.Tensor, sums: Sums) -> None:
         """Adds the gradient of a family's divergence."""
         with self.checkpointing.of(family.shared):
-            prefix = self.prefix(self.model, family)
+            prefix = self.prefix(family)
         for batch in self.micro_batches(family):
             with self.checkpointing.of(batch.input_ids_RS.numel()), self.policy.placement.autocast():
                 hidden_TD = trained_hidden(self.model, batch, prefix.layers if prefix else [])

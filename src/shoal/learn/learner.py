@@ -13,8 +13,8 @@ import torch
 
 from shoal.config.policy import default_learning_rate
 from shoal.config.sections import LearnerConfig, PeersConfig
-from shoal.errors import UserError
-from shoal.learn.batch import Family, MicroBatch, Row, Trained, micro_batches, row_families
+from shoal.errors import UserError, say_once
+from shoal.learn.batch import Family, MicroBatch, Row, Trained, make_rows, micro_batches, row_families
 from shoal.learn.checkpointing import Checkpointing, checkpoint_above
 from shoal.learn.logprobs import Prefix, separate_logprobs, takes_packed, token_logprobs
 from shoal.learn.losses import make_loss
@@ -27,7 +27,7 @@ from shoal.learn.vocabulary import gradients_in_place
 from shoal.learn.weights import make_weight
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
-from shoal.policy.device import give_back
+from shoal.policy.device import give_back, is_out_of_memory
 from shoal.policy.flops import Flops
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import align
@@ -37,6 +37,9 @@ from shoal.rollout import Scored
 
 MAX_GRAD_NORM = 1.0
 """Longest gradient (2-norm) that is applied; a longer one is scaled down."""
+ADVICE = "take --lora-r 16, --optim adafactor, fewer --nodes or a shorter --max-completion-length"
+LEAST_TOKENS = 128
+"""Where memory runs out, passes get no shorter than this: each costs much beside its tokens."""
 
 
 def token_budget(model: Any) -> int:
@@ -121,7 +124,7 @@ class GRPOLearner:
     def _fixed(self, rows: list[Row], sequences: list[Trained]) -> Fixed:
         offsets = sum(len(s.token_ids) for s in sequences)
         known = rows and self.config.num_iterations > 1
-        old_logps = self._logprobs(self.model, rows, offsets) if known else None
+        old_logps = self._logprobs(rows, offsets) if known else None
         peers = None
         if any(s.from_peer for s in sequences):
             peers = PeerWeights(self.peer_weight, sequences, self.own_nll, self._zeros(0))
@@ -133,11 +136,10 @@ class GRPOLearner:
 
     def _step(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
-        self.optimizer.zero_grad(set_to_none=True)
-        # a checkpointed layer is computed again in the backward pass
-        placement = self.policy.placement
-        with attention(self.model) if self.packs else nullcontext(), gradients_in_place(self.model, placement):
-            self.add_gradient(rows, fixed, sums)
+        while not self._has_room(rows, fixed, sums):
+            if not self._take_less():
+                self.skipped_steps += 1
+                return
         give_back()
         weights = list(self.model.parameters())
         sum_gradients(weights, self.ranks, self.device)
@@ -156,13 +158,45 @@ class GRPOLearner:
         for family in self.families(rows):
             self._learn(family, fixed, sums)
 
+    def _has_room(self, rows: list[Row], fixed: Fixed, sums: Sums) -> bool:
+        """Computes the gradient of a step. False: memory ran out."""
+        self.optimizer.zero_grad(set_to_none=True)
+        found = Sums()
+        # a checkpointed layer is computed again in the backward pass
+        placement = self.policy.placement
+        with attention(self.model) if self.packs else nullcontext(), gradients_in_place(self.model, placement):
+            try:
+                self.add_gradient(rows, fixed, found)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                self.optimizer.zero_grad(set_to_none=True)
+                return False
+        sums.add(found.tokens, **found.sums)
+        return True
+
+    def _take_less(self) -> bool:
+        """After memory ran out: passes have half as many tokens from now on. False: they are as short as may be, and a
+        round is left out. Raises `UserError` where there was no update yet."""
+        give_back()
+        least = self.token_budget <= LEAST_TOKENS
+        if least and not self.checkpointing.above:
+            if not self.optimizer.state or self.ranks.size > 1:
+                raise UserError(f"memory ran out in an update; {ADVICE}")
+            say_once(f"memory ran out in an update, which is left out; {ADVICE}")
+            return False
+        self.checkpointing.above = 0
+        self.token_budget = self.token_budget if least else max(LEAST_TOKENS, self.token_budget // 2)
+        say_once(f"memory ran out in an update: a pass has at most {self.token_budget:,} tokens from now on")
+        return True
+
     def _learn(self, family: Family, fixed: Fixed, sums: Sums) -> None:
         """Adds the gradient of a family."""
         with self.checkpointing.of(family.shared):
-            prefix = self.prefix(self.model, family)
+            prefix = self.prefix(family)
         for batch in self.micro_batches(family):
             with self.checkpointing.of(batch.input_ids_RS.numel()):
-                logps_T, entropy_T = self._forward(self.model, batch, prefix)
+                logps_T, entropy_T = self._forward(batch, prefix)
             loss = self._loss(batch, logps_T, fixed, sums)
             loss.backward()
             sums.add(len(logps_T), loss=loss, entropy=entropy_T.sum())
@@ -182,26 +216,26 @@ class GRPOLearner:
             loss_T = loss_T * fixed.peers.of(batch, old_T)
         return (loss_T * batch.weights_T).sum()
 
-    def prefix(self, model: Any, family: Family) -> Prefix | None:
+    def prefix(self, family: Family) -> Prefix | None:
         """The shared prefix of a family; None if it has none."""
-        return Prefix(model, family.prefix_ids, self.policy.placement) if family.shared else None
+        return Prefix(self.model, family.prefix_ids, self.policy.placement) if family.shared else None
 
-    def _forward(self, model: Any, batch: MicroBatch, prefix: Prefix | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward(self, batch: MicroBatch, prefix: Prefix | None) -> tuple[torch.Tensor, torch.Tensor]:
         """logps_T and entropy_T, in one pass through the model."""
         layers = [] if prefix is None else prefix.layers
         with self.policy.placement.autocast():
             if not self.packs:
-                return separate_logprobs(model, batch, self.policy.sampling.temperature)
-            return token_logprobs(model, batch, self.policy.sampling.temperature, layers)
+                return separate_logprobs(self.model, batch, self.policy.sampling.temperature)
+            return token_logprobs(self.model, batch, self.policy.sampling.temperature, layers)
 
     @torch.no_grad()
-    def _logprobs(self, model: Any, rows: list[Row], offsets: int) -> torch.Tensor:
-        """Log-probabilities under `model` as it is now, at the offsets of their tokens."""
+    def _logprobs(self, rows: list[Row], offsets: int) -> torch.Tensor:
+        """Log-probabilities under the policy as it is now, at the offsets of their tokens."""
         logps = self._zeros(offsets)
         for family in self.families(rows):
-            prefix = self.prefix(model, family)
+            prefix = self.prefix(family)
             for batch in self.micro_batches(family):
-                logps[batch.offsets_T], _ = self._forward(model, batch, prefix)
+                logps[batch.offsets_T], _ = self._forward(batch, prefix)
         self.ranks.add([logps])
         return logps
 
@@ -211,7 +245,9 @@ class GRPOLearner:
 
     def families(self, rows: list[Row]) -> list[Family]:
         """This rank's part of `rows`, as families with a shared prefix."""
-        return row_families(self.ranks.deal(rows, len), self.packs)
+        dealt = self.ranks.deal(rows, len)
+        rows = [part for row in dealt for part in make_rows(row.prompt_ids, row.sequences, self.token_budget)]
+        return row_families(rows, self.packs)
 
     def cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """What the update read and computed, on all ranks together."""

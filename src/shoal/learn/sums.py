@@ -14,7 +14,7 @@ class Sums:
         """Optimizer steps, with those whose gradient was not finite: losses are means over these."""
         self.steps = 0
         """The steps that were applied."""
-        self.sums: dict[str, torch.Tensor | float] = {}
+        self.sums: dict[str, torch.Tensor] = {}
 
     def add(self, tokens: int = 0, **values: torch.Tensor) -> None:
         self.tokens += tokens
@@ -29,14 +29,15 @@ class Sums:
         everyone = ranks.each((self.tokens, mine))
         self.tokens = sum(tokens for tokens, _ in everyone)
         for name in {name for _, sums in everyone for name in sums} - {"grad_norm"}:
-            self.sums[name] = sum(sums.get(name, 0.0) for _, sums in everyone)
+            self.sums[name] = torch.tensor(sum(sums.get(name, 0.0) for _, sums in everyone), dtype=torch.float64)
 
     def means(self, skipped_steps: int) -> dict[str, float]:
         """Metrics with TRL's names."""
         sums = {name: float(value) for name, value in self.sums.items()}
         tokens, steps = max(self.tokens, 1), max(self.steps, 1)
+        tried = max(self.tried, 1)
         return {
-            "loss": sums.get("loss", 0.0) / max(self.tried, 1),
+            "loss": sums.get("loss", 0.0) / tried,
             "grad_norm": sums.get("grad_norm", 0.0) / steps,
             "entropy": sums.get("entropy", 0.0) / tokens,
             "clip_ratio/low_mean": sums.get("low", 0.0) / tokens,

@@ -27,7 +27,11 @@ from tiny import (
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.config.sections import LearnerConfig, PeersConfig
+from shoal.errors import UserError
+from shoal.learn import learner as learner_module
+from shoal.learn.batch import MicroBatch
 from shoal.learn.learner import GRPOLearner
+from shoal.learn.logprobs import Prefix
 from shoal.learn.losses import make_loss
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
@@ -334,6 +338,56 @@ def test_groups_without_advantage_count_in_the_averages(loss_type: str) -> None:
         learner.update(scored)
         found += steps
     assert_same(found[1], {name: g / 2 for name, g in found[0].items()})  # either has 2 sequences, 5 tokens
+
+
+def without_memory_for(learner: GRPOLearner, tokens: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Backward passes of more tokens run out of memory. Gives the tokens of each pass that was tried."""
+    tried: list[int] = []
+    forward = learner._forward
+
+    def limited(batch: MicroBatch, prefix: Prefix | None) -> tuple[torch.Tensor, torch.Tensor]:
+        tried.append(batch.input_ids_RS.numel())
+        if tried[-1] > tokens:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return forward(batch, prefix)
+
+    monkeypatch.setattr(learner, "_forward", limited)
+    return tried
+
+
+def test_where_memory_runs_out_passes_get_shorter_and_the_update_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(learner_module, "LEAST_TOKENS", 8)
+    policy = make_policy(double=True)
+    whole, short = make_learner(clone(policy)), make_learner(clone(policy))
+    tried = without_memory_for(short, 12, monkeypatch)
+    for learner in (whole, short):
+        metrics = learner.update(rollouts()).metrics
+        assert metrics["learner/steps"] == 1
+    assert max(tried) > 12, "memory ran out"
+    assert short.skipped_steps == 0
+    assert_same(weights(short.model), weights(whole.model))
+    assert "memory ran out in an update: a pass has at most" in capsys.readouterr().err
+    tried.clear()
+    assert short.update(rollouts()).metrics["loss"] == pytest.approx(whole.update(rollouts()).metrics["loss"])
+    assert max(tried) <= 12, "the next update begins with what there was room for"
+
+
+def test_an_update_without_room_for_its_shortest_pass_is_left_out_but_for_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = make_learner(make_policy())
+    without_memory_for(first, 0, monkeypatch)
+    with pytest.raises(UserError, match="--lora-r 16"):
+        first.update(rollouts())
+    later = make_learner(make_policy())
+    later.update(rollouts())
+    before = weights(later.model)
+    without_memory_for(later, 0, monkeypatch)
+    metrics = later.update(rollouts()).metrics
+    assert (metrics["learner/steps"], metrics["learner/skipped_steps"]) == (0, 1)
+    assert_same(weights(later.model), before, 0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -112,6 +112,19 @@ def test_it_chooses_once() -> None:
     assert again == chosen
 
 
+@pytest.mark.parametrize(("size", "device"), [(1.2e6, "cpu"), (135e6, "auto")])
+def test_tiny_models_compute_on_the_processor_beside_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, size: float, device: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(choices, "parameters", lambda model: size)
+    monkeypatch.setattr(choices, "expected_workers", lambda *_: 0)
+    chosen, lines = choose(config(here("Telling"), policy={"device": "auto"}))
+    assert chosen.policy.device == device
+    assert any(line.startswith("device") for line in lines) == (device == "cpu")
+    assert choose(config(here("Telling"), policy={"device": "cuda"}))[0].policy.device == "cuda"
+
+
 @pytest.mark.parametrize(("busy", "threads"), [(0.0, 4), (0.4, 4), (1.2, 3), (3.9, 1), (9.0, 1)])
 def test_threads_are_the_cores_that_are_free(monkeypatch: pytest.MonkeyPatch, busy: float, threads: int) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
