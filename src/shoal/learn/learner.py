@@ -37,7 +37,6 @@ from shoal.rollout import Scored
 
 MAX_GRAD_NORM = 1.0
 """Longest gradient (2-norm) that is applied; a longer one is scaled down."""
-ADVICE = "take --lora-r 16, --optim adafactor, fewer --nodes or a shorter --max-completion-length"
 LEAST_TOKENS = 128
 """Where memory runs out, passes get no shorter than this: each costs much beside its tokens."""
 
@@ -136,10 +135,9 @@ class GRPOLearner:
 
     def _step(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
-        while not self._has_room(rows, fixed, sums):
-            if not self._take_less():
-                self.skipped_steps += 1
-                return
+        if not self._has_room(rows, fixed, sums):
+            self.skipped_steps += 1
+            return
         give_back()
         weights = list(self.model.parameters())
         sum_gradients(weights, self.ranks, self.device)
@@ -159,36 +157,32 @@ class GRPOLearner:
             self._learn(family, fixed, sums)
 
     def _has_room(self, rows: list[Row], fixed: Fixed, sums: Sums) -> bool:
-        """Computes the gradient of a step. False: memory ran out."""
-        self.optimizer.zero_grad(set_to_none=True)
-        found = Sums()
-        # a checkpointed layer is computed again in the backward pass
+        """Computes the gradient of a step. Where memory runs out, passes have half as many tokens from then on. False:
+        the shortest have no room either. Raises `UserError` if that is so in the first update."""
         placement = self.policy.placement
-        with attention(self.model) if self.packs else nullcontext(), gradients_in_place(self.model, placement):
-            try:
-                self.add_gradient(rows, fixed, found)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                self.optimizer.zero_grad(set_to_none=True)
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            found = Sums()
+            # a checkpointed layer is computed again in the backward pass
+            with attention(self.model) if self.packs else nullcontext(), gradients_in_place(self.model, placement):
+                try:
+                    self.add_gradient(rows, fixed, found)
+                    sums.add(found.tokens, **found.sums)
+                    return True
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    self.optimizer.zero_grad(set_to_none=True)
+            give_back()
+            if self.token_budget <= LEAST_TOKENS and not self.checkpointing.above:
+                said = "memory ran out in an update; take --lora-r 16, --optim adafactor or shorter answers"
+                if not self.optimizer.state or self.ranks.size > 1:
+                    raise UserError(said)
+                say_once(said)
                 return False
-        sums.add(found.tokens, **found.sums)
-        return True
-
-    def _take_less(self) -> bool:
-        """After memory ran out: passes have half as many tokens from now on. False: they are as short as may be, and a
-        round is left out. Raises `UserError` where there was no update yet."""
-        give_back()
-        least = self.token_budget <= LEAST_TOKENS
-        if least and not self.checkpointing.above:
-            if not self.optimizer.state or self.ranks.size > 1:
-                raise UserError(f"memory ran out in an update; {ADVICE}")
-            say_once(f"memory ran out in an update, which is left out; {ADVICE}")
-            return False
-        self.checkpointing.above = 0
-        self.token_budget = self.token_budget if least else max(LEAST_TOKENS, self.token_budget // 2)
-        say_once(f"memory ran out in an update: a pass has at most {self.token_budget:,} tokens from now on")
-        return True
+            self.checkpointing.above = 0
+            self.token_budget = min(self.token_budget, max(LEAST_TOKENS, self.token_budget // 2))
+            say_once(f"memory ran out in an update: a pass has at most {self.token_budget:,} tokens from now on")
 
     def _learn(self, family: Family, fixed: Fixed, sums: Sums) -> None:
         """Adds the gradient of a family."""

@@ -29,8 +29,7 @@ UNKNOWN: Final = 64
 LOOKED_AT: Final = 64
 """Questions of a task whose right answers are looked at."""
 TINY: Final = 20e6
-"""Parameters of a model below which a GPU waits for its host: guppies took 1.3 s a round on an H100, and
-0.3 to 0.6 s on two processor cores."""
+"""Parameters of a model below which a GPU waits for its host: 1.3 s a round of guppies on an H100, 0.5 s on two cores."""
 FEW: Final = 20
 """A figure of fewer held-out questions is off by some 20 points in either direction (95 %)."""
 ROOM: Final = 16
