@@ -211,7 +211,6 @@ class GRPOLearner:
         return (loss_T * batch.weights_T).sum()
 
     def prefix(self, family: Family) -> Prefix | None:
-        """The shared prefix of a family; None if it has none."""
         return Prefix(self.model, family.prefix_ids, self.policy.placement) if family.shared else None
 
     def _forward(self, batch: MicroBatch, prefix: Prefix | None) -> tuple[torch.Tensor, torch.Tensor]:
