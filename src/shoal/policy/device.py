@@ -97,11 +97,6 @@ def give_back() -> None:
             return
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether it is torch's error for memory that ran out, of a device or of this machine."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
-
-
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()

@@ -29,7 +29,7 @@ UNKNOWN: Final = 64
 LOOKED_AT: Final = 64
 """Questions of a task whose right answers are looked at."""
 TINY: Final = 20e6
-"""Parameters of a model below which a GPU waits for its host: a round of guppies took an H100 1.3 s, two cores 0.5 s."""
+"""Parameters below which a GPU waits for its host: guppies took 1.3 s a round on an H100, 0.5 s on two cores."""
 FEW: Final = 20
 """A figure of fewer held-out questions is off by some 20 points in either direction (95 %)."""
 ROOM: Final = 16
