@@ -54,8 +54,7 @@ class PolicyConfig(Section):
     top_p: float = Field(1.0, gt=0, le=1)
     """Sample from the smallest set of tokens with at least this probability."""
     device: str = "auto"
-    """Where models compute: auto (CUDA; the processor where there is none and for tiny models), cpu, cuda, cuda:1, or
-    mps, which was never tried."""
+    """Where models compute: auto (CUDA, but tiny models on the processor), cpu, cuda, cuda:1, or mps (never tried)."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it, float32 elsewhere."""
     lora_r: int = Field(0, ge=0)

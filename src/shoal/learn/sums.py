@@ -29,7 +29,7 @@ class Sums:
         everyone = ranks.each((self.tokens, mine))
         self.tokens = sum(tokens for tokens, _ in everyone)
         for name in {name for _, sums in everyone for name in sums} - {"grad_norm"}:
-            self.sums[name] = torch.tensor(sum(sums.get(name, 0.0) for _, sums in everyone), dtype=torch.float64)
+            self.sums[name] = torch.tensor(sum(s.get(name, 0.0) for _, s in everyone), dtype=torch.float64)
 
     def means(self, skipped_steps: int) -> dict[str, float]:
         """Metrics with TRL's names."""
