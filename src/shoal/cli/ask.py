@@ -100,9 +100,11 @@ def command(args: argparse.Namespace) -> int:
             if label not in policies:  # only now, when the first one has answered
                 policies[label] = _load(source, config, temperature)
             policy = policies[label]
-            # What a model says before a question by itself, as exported ones do.
-            own = policy.lm.asking if isinstance(policy, LanguagePolicy) else ()
-            question = Question(ID, said, form.asking if form else own)
+            # What a model says before a question by itself, as checkpoints and exported ones do.
+            first = next(iter(policies.values())) if form and not args.config else policy
+            own = first.lm.asking if isinstance(first, LanguagePolicy) else ()
+            asking = form.asking if form and (args.config or not own) else own
+            question = Question(ID, said, asking)
             with notes.status(Text(f"asking {printable(label, 60)}")) as status:
                 if isinstance(policy, LanguagePolicy):
                     policy.on_text = partial(_show, status)

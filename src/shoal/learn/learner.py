@@ -122,8 +122,7 @@ class GRPOLearner:
 
     def _fixed(self, rows: list[Row], sequences: list[Trained]) -> Fixed:
         offsets = sum(len(s.token_ids) for s in sequences)
-        known = rows and self.config.num_iterations > 1
-        old_logps = self._logprobs(rows, offsets) if known else None
+        old_logps = self._logprobs(rows, offsets) if rows and self.config.num_iterations > 1 else None
         peers = None
         if any(s.from_peer for s in sequences):
             peers = PeerWeights(self.peer_weight, sequences, self.own_nll, self._zeros(0))
@@ -245,8 +244,7 @@ class GRPOLearner:
     def cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """What the update read and computed, on all ranks together."""
         steps = self.config.num_iterations
-        read = self.tokens_read(rows)
-        trained = sum(len(s.token_ids) for row in rows for s in row.sequences)
+        read, trained = self.tokens_read(rows), sum(len(s.token_ids) for row in rows for s in row.sequences)
         flops = self.flops.learning(read, trained, steps, int(fixed.old_logps is not None))
         return {"tokens/read": read * steps, "flops/learn": flops}
 

@@ -1,5 +1,6 @@
 """The judges whose questions a node of a swarm answers."""
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from shoal.config.own_code import call_offered, offered
@@ -8,6 +9,7 @@ from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.membership.settings import public_name
 from shoal.protocols import Policy
+from shoal.rollout import Question
 
 JUDGES: Final = "shoal.judges"
 """Entry points of a node's side of judges: functions of addresses, identity, model, in_swarm and display_name."""
@@ -19,10 +21,9 @@ class Judges(Protocol):
     trouble: str
     """Which judges gave no score the last time, and why; or ""."""
 
-    def ask(self, policy: Policy, round: int, seed: int, longest: int) -> dict[str, Any]:
-        """The figures of this round: `judge/pass@1` and others. Raises nothing, whatever a judge does. `longest`:
-        characters of the node's own longest question, by which those of judges are bounded."""
-        ...
+    def ask(self, policy: Policy, round: int, seed: int, own: Sequence[Question]) -> dict[str, Any]:
+        """The figures of this round: `judge/pass@1` and others. Raises nothing, whatever a judge does. `own`: the
+        node's own questions, by which those of judges are bounded."""
 
     def close(self) -> None: ...
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -13,7 +13,6 @@ from shoal.errors import UserError
 from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
 from shoal.policy.loading import LanguageModel, load
 from shoal.runs.source import Source
-from shoal.tasks import Tasks
 from shoal.untrusted import parse_json, read_regular
 from shoal_extras.export.card import Library, Origin, card_of, origin_of
 from shoal_extras.export.story import Story, public_name, story_of
@@ -63,17 +62,10 @@ class Exported:
         self.say(f"loading {self.source.model}")
         model = self.source.model
         lm = load(str(Path(model).absolute()) if self.source.run else model, torch.device("cpu"))
-        config = self.story.config if self.story else None
-        if config is None or config.code:  # code of one's own runs in a run alone: its checkpoints say how it asks
-            return lm
-        try:
-            asking = Tasks(config.tasks).asking()
-        except UserError as error:  # files of a data set that are gone
-            self.say(f"asked as its checkpoint says: {error}")
-            return lm
-        answers: Any = lm.model.generation_config
-        answers.max_new_tokens = int(config.policy.max_completion_length)
-        return replace(lm, asking=asking)
+        if self.story and self.story.config:  # the checkpoint itself says how it is asked
+            answers: Any = lm.model.generation_config
+            answers.max_new_tokens = int(self.story.config.policy.max_completion_length)
+        return lm
 
     def fill(self, folder: Path, base: str = "") -> None:
         """Writes the model and its card. `base`: what the adapters' own settings are to name, if another than now."""

@@ -116,7 +116,7 @@ def answers(known: dict[str, LanguagePolicy], folder: Path, text: str, tell: Cal
 
     config = load_config(folder / CONFIG).resolved()  # which refuses code that it names
     config.policy.engine, config.policy.device, config.threads = OWN, "cpu", 1
-    question = Question(ID, (Message("user", text),), form_of(config).asking)
+    asking: tuple[Message, ...] = ()
     wanted: list[tuple[str, str, str]] = []
     try:
         best = source_of(str(folder))
@@ -133,6 +133,8 @@ def answers(known: dict[str, LanguagePolicy], folder: Path, text: str, tell: Cal
     for who, name, model in wanted:
         policy: Any = known.get(model) or build_policy(config, model)
         known[model] = policy
+        asking = asking or policy.lm.asking or form_of(config).asking  # as the checkpoint was asked
+        question = Question(ID, (Message("user", text),), asking)
         policy.sampling = Sampling(0.0, 1.0, min(TOKENS, int(config.policy.max_completion_length)))
 
         def say(text: str, who: str = who, name: str = name) -> None:
