@@ -22,13 +22,14 @@ MOST_DIGITS: Final = 400
 """Of a number, and the highest power of ten."""
 MOST_READ: Final = 400
 """Characters of a sentence, the last ones."""
+_ONE, _DIGIT = Fraction(1), re.compile(r"\d")
 
 
 class Number(NamedTuple):
     """A number with what its unit multiplies it by."""
 
     value: Fraction
-    scale: Fraction = Fraction(1)
+    scale: Fraction = _ONE
     """1/100 of "50 %", 1000000 of "3 million"; otherwise 1."""
 
     def __str__(self) -> str:
@@ -39,9 +40,9 @@ class Number(NamedTuple):
 def same(one: Number, other: Number) -> bool:
     """Whether two numbers are equal. Where only one has a percent sign or a word such as million, this may be its
     unit: 50 % is 0.5, and also 50 where percent are asked for."""
-    if one.value * one.scale == other.value * other.scale:
-        return True
-    return (one.scale == 1) != (other.scale == 1) and one.value == other.value
+    if one.scale == other.scale or ((one.scale == 1) != (other.scale == 1) and one.value == other.value):
+        return one.value == other.value
+    return one.value * one.scale == other.value * other.scale
 
 
 def shortest(value: Fraction) -> str:
@@ -210,13 +211,13 @@ def _value(token: re.Match[str], comma: bool) -> Number | None:
         value = value + Fraction(int(token["over"]), under) if under else None
     if value is None:
         return None
-    grouped = re.search(rf"\d[{'.' if comma else ','}' \u2009]\d{{3}}", token["number"]) is not None
     signs = [sign for sign in (token["before"], token["after"]) if sign and sign != "+"]
     bracketed = token["bracket"] and token["closed"] and not signs
-    accounting = token["inner"] or (bracketed and (token["currency"] or grouped))
+    grouped = rf"\d[{'.' if comma else ','}' \u2009]\d{{3}}"
+    accounting = token["inner"] or (bracketed and (token["currency"] or re.search(grouped, token["number"])))
     if len(signs) % 2 != bool(accounting):
         value = -value
-    scale = Fraction(1)
+    scale = _ONE
     if token["percent"]:
         scale = Fraction(1, 100)
     elif word := token["scale"] or token["letter"]:
@@ -232,7 +233,7 @@ def _simple(text: str, comma: bool) -> Fraction | None:
     point = "." if dots < 2 and (not comma or re.search(r"\.(?:\d{1,2}|\d{4,})$", text)) else ","
     whole, _, decimals = text.partition(point)
     digits = "".join(filter(str.isdigit, whole))
-    return Fraction(int(digits + decimals or "0"), 10 ** len(decimals))
+    return Fraction(int(digits + decimals or "0"), 10 ** len(decimals) if decimals else None)
 
 
 _PREPOSITION = re.compile(
@@ -315,22 +316,22 @@ def number(text: str, comma: bool = False) -> Number | None:
     """The number that a place of an answer gives: the only one, or the one that its last sentence with numbers ends
     at. None without one, and where several differ and nothing says which of them it is."""
     said = plain(text)
-    if not re.search(r"\d", said):
+    if not _DIGIT.search(said):
         parts = _PART.sub(_part, said)
         if parts != said or len(said.split()) < 3 or set(map(str.lower, _SPELLED.findall(said))) != {"one"}:
             said = _SPELLED.sub(_digits, parts)  # a lone "one" may mean anybody
     if re.search(r"loss|deficit|below|cent|pence", said):
         said = _MINUS.sub(r"\1-", _CENTS.sub(lambda found: f"{found[1].split()[0]}.{found[2]:0>2}", said))
         said = re.sub(r"\sbelow\s(?:zero|0)\b", "", said)
-    if re.search(r"\d", before := _EXPLAINED.split(said, maxsplit=1)[0]):
+    if _DIGIT.search(before := _EXPLAINED.split(said, maxsplit=1)[0]):
         said = before
     said = _STEP.sub("", said)
     said = ", ".join(said.split("\n")) if _ROWS.fullmatch(said) else said
     for line in reversed(said.splitlines()):
-        if re.search(r"\d", line):
+        if _DIGIT.search(line):
             for sentence in reversed(_SENTENCE.split(line)):
                 last = _ASIDE.sub(r"\1", _REMARK.sub(r"\1 ", _NOTED.sub(" ", _end(sentence))))
-                if re.search(r"\d", rest := _TIME.sub(" ", last)):
+                if _DIGIT.search(rest := _TIME.sub(" ", last)):
                     last = rest
                 found = [one for one in numbers_in(last, comma) if not _denied(last, one)]
                 if found:
@@ -370,7 +371,7 @@ def last_number(text: str) -> str | None:
 def whole_number(text: str, comma: bool = False) -> Number | None:
     """The number that a text is, with nothing around it but marks and a currency; None if it is anything else."""
     said = plain(bare(text[: 2 * MOST_READ])).strip(" \u2009$")
-    found = numbers_in(said, comma) if re.search(r"\d", said) and len(said) <= MOST_READ else []
+    found = numbers_in(said, comma) if _DIGIT.search(said) and len(said) <= MOST_READ else []
     if len(found) != 1 or (said[: found[0].start] + said[found[0].end :]).strip(" \u2009()"):
         return None
     return found[0].number

@@ -135,10 +135,10 @@ def unit_of(word: str) -> str:
 
 def is_other_unit(said: str, right: str, is_wanted: Callable[[str], bool]) -> bool:
     """Whether the right number has another unit in `said` than in `right`. `is_wanted`: whether a number is it."""
-    said, right = (_DOLLARS.sub(r"\1\2 dollars\3", text) for text in (said, right))
-    behind = MEASURE.search(right)
+    behind = MEASURE.search(_DOLLARS.sub(r"\1\2 dollars\3", right))
     wanted = unit_of(behind[2]) if behind else ""
     if not wanted:
         return False
+    said = _DOLLARS.sub(r"\1\2 dollars\3", said)
     found = {unit_of(word) for value, word in islice(MEASURE.findall(said), MOST) if is_wanted(value.rstrip(".,"))}
     return bool(found - {""}) and wanted not in found
