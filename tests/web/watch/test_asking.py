@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 from test_network import until
+from tiny import CPU
 from watched import HOSTILE, small_run
 
 pytest.importorskip("starlette")
@@ -27,6 +29,9 @@ import uvicorn
 
 from shoal.cli.main import main
 from shoal.errors import UserError
+from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import load
+from shoal.rollout import Message, Question
 from shoal_web.serving.guard import Access
 from shoal_web.watch import asking
 from shoal_web.watch.server import make_app
@@ -211,6 +216,27 @@ def test_a_run_answers_as_shoal_ask_does(trained: Path, capsys: pytest.CaptureFi
     assert all(text.strip() and text.strip() in shown for text in said.values())
     with pytest.raises(UserError, match="too long"):
         asked(trained, "1 + " * 1000)
+
+
+def test_a_run_is_asked_as_its_checkpoint_was(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Worked examples that are drawn again may be others: of a file that has grown, or in another version."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    kept = (Message("user", "1 + 1"), Message("assistant", "2"))
+    for checkpoint in run.glob("checkpoints/*/node-*"):
+        dataclasses.replace(load(str(checkpoint), CPU.device), asking=kept).save_asking(checkpoint)
+    seen: list[tuple[Message, ...]] = []
+    generate = LanguagePolicy.generate
+
+    def noting(policy: LanguagePolicy, questions: list[Question], *rest: Any) -> Any:
+        seen.extend(question.asking for question in questions)
+        return generate(policy, questions, *rest)
+
+    monkeypatch.setattr(LanguagePolicy, "generate", noting)
+    asked(run, "3 + 4")
+    assert main(["ask", str(run), "3 + 4", "--device", "cpu"]) == 0
+    assert seen == [kept] * 4, "the model before, too"
 
 
 def test_a_run_without_a_checkpoint_says_so(trained: Path, tmp_path: Path) -> None:
