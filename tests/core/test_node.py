@@ -34,8 +34,7 @@ def test_a_round() -> None:
         assert all(s.rewards == (1.0, 0.0, 1.0, 0.0) for s in result.local + result.from_peers)
         assert [s.rollout.node for s in result.local] == ["ada", "ada"]
         assert [s.rollout.node for s in result.from_peers] == ["bob", "bob"]
-        assert student(ada).lessons[-1] == result.learned + result.from_peers
-        assert result.learned == result.local
+        assert student(ada).lessons[-1] == result.batch == result.local + result.from_peers
         assert all(s.from_peer for s in result.from_peers)
         assert not any(s.from_peer for s in result.local)
         assert result.update.metrics == {"loss": 0.5}
@@ -246,8 +245,8 @@ def test_of_more_own_ones_than_i_the_live_are_learned_from_first(questions: int 
     result = ada.learn()
     asked = 3 if questions is None else questions
     assert ada.asked == len(result.local) == len(listener.receive()) == asked
-    assert [s.rollout.slot for s in result.learned] == learned
-    assert student(ada).lessons == [result.learned]
+    assert [s.rollout.slot for s in result.batch] == learned
+    assert student(ada).lessons == [result.batch]
 
 
 def test_more_questions_are_the_same_ones_and_more() -> None:
