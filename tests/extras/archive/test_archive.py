@@ -232,5 +232,6 @@ def test_exports_have_a_card_and_the_columns_of_trl(form: str, tmp_path: Path) -
 
 def test_a_proof_for_the_window() -> None:
     made = proof(envelope(ADA, 0))
-    assert (made["key"], made["wrong"], sum(made["rewards"])) == (ADA.id, "", 2.0)
+    assert (made["key"], made["wrong"]) == (ADA.id, "")
+    assert made["rewards"].count(1.0) == 2, "a wrong answer may have a part"
     assert proof(b"nonsense")["wrong"] == "malformed"
