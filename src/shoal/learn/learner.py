@@ -134,7 +134,7 @@ class GRPOLearner:
 
     def _step(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
-        if not self._has_room(rows, fixed, sums):
+        if not self._compute_gradient(rows, fixed, sums):
             self.skipped_steps += 1
             return
         give_back()
@@ -155,9 +155,9 @@ class GRPOLearner:
         for family in self.families(rows):
             self._learn(family, fixed, sums)
 
-    def _has_room(self, rows: list[Row], fixed: Fixed, sums: Sums) -> bool:
-        """Computes the gradient of a step. Where memory runs out, passes have half as many tokens from then on. False:
-        the shortest have no room either. Raises `UserError` if that is so in the first update."""
+    def _compute_gradient(self, rows: list[Row], fixed: Fixed, sums: Sums) -> bool:
+        """Where memory runs out, passes have half as many tokens from then on. False: the shortest have no room either.
+        Raises `UserError` if that is so in the first update."""
         placement = self.policy.placement
         while True:
             self.optimizer.zero_grad(set_to_none=True)
