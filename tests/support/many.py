@@ -6,10 +6,12 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from test_learner import rollouts
 from tiny import CPU, limit, make_lm, make_question
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
@@ -18,7 +20,7 @@ from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 
 CASES: dict[str, dict[str, Any]] = {
-    "steps": {"num_iterations": 2},
+    "steps": {"num_iterations": 4},
     "batch": {"scale_rewards": "batch", "num_iterations": 2},
     "checkpointed": {"checkpoint_tokens": 0, "max_grad_norm": 1e-3},
 }
@@ -27,6 +29,11 @@ KINDS = {"steps": "gemma3", "batch": "llama", "checkpointed": "gpt2"}
 """Architectures; gemma3 and gpt2 have tied embeddings."""
 QUESTIONS = ["2 + 2 =", "the quick brown fox", "say nothing at all, or say it well", "yes", "no?"]
 """More on one rank than on the other."""
+
+
+def _norm(self: Gemma3RMSNorm, x: torch.Tensor) -> torch.Tensor:
+    """The norm of transformers in float64. In float32 the order in which ranks add up changes its last digits."""
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * (1.0 + self.weight)
 
 
 def make(case: str, ranks: Ranks) -> tuple[LanguagePolicy, GRPOLearner]:
@@ -61,6 +68,7 @@ def live(case: str, ranks: Ranks, folder: Path) -> dict[str, Any]:
     }
 
 
+@patch.object(Gemma3RMSNorm, "forward", _norm)
 def all_cases(ranks: Ranks, folder: Path) -> dict[str, Any]:
     return {case: live(case, ranks, folder) for case in CASES}
 

@@ -127,15 +127,14 @@ def test_two_ranks_learn_and_answer_as_one_does(tmp_path: Path) -> None:
     ] * 2
     for name, theirs in found[0].items():
         ours = expected[name]
-        tolerance = 1e-8 if name == "steps" else 1e-10  # gemma3 computes its norms in float32
         assert [list(a) for a in theirs["metrics"]] == [list(a) for a in ours["metrics"]]
         for a, b in zip(theirs["metrics"], ours["metrics"], strict=True):
             assert a == pytest.approx(b, rel=1e-6, abs=1e-9), name
         assert theirs["weights"].keys() >= ours["weights"].keys()
         for key, weight in ours["weights"].items():
-            torch.testing.assert_close(theirs["weights"][key], weight, rtol=0, atol=tolerance)
+            torch.testing.assert_close(theirs["weights"][key], weight, rtol=0, atol=1e-10)
         assert theirs["tokens"] == ours["tokens"] == found[1][name]["tokens"]
-        torch.testing.assert_close(theirs["saved"]["optimizer"], ours["saved"]["optimizer"], rtol=0, atol=tolerance)
+        torch.testing.assert_close(theirs["saved"]["optimizer"], ours["saved"]["optimizer"], rtol=0, atol=1e-10)
 
 
 def test_a_run_on_two_ranks_stopped_by_ctrl_c_goes_on_with_one(whole: Path, tmp_path: Path) -> None:
