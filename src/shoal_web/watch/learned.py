@@ -17,7 +17,7 @@ from shoal_web.watch.pictures import identified
 from shoal_web.watch.source import NAME, SHOWN, Data, Parameters, StoryQuery
 from shoal_web.watch.tables import HELD, Tables
 
-EDGES: Final = 2000  # arrows, at most, a node's own rollouts included
+EDGES: Final = 5000  # arrows, at most, a node's own rollouts included
 QUESTIONS, EVALUATIONS, TOLD = 256, 40, 4000
 """Of one node that are shown, at most: questions, evaluations (evenly chosen), characters of each text."""
 KEY: Final = f"left(md5(concat(left(task, {NAME}), chr(0), left(prompt, {TOLD}))), 8)"

@@ -221,6 +221,33 @@ def test_empty_runs_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
             expect(page.locator(f"#{view}")).to_contain_text(words)
 
 
+def test_a_folder_without_a_run_shows_the_first_one_when_it_comes(browser: Browser, tmp_path: Path) -> None:
+    with served(tmp_path) as address, opened(browser, address) as page:
+        expect(page.locator("#problem")).to_contain_text("There is no run here yet")
+        expect(page.locator("#progress, #figures, nav").filter(visible=True)).to_have_count(0)
+        small_run(tmp_path / "run")
+        expect(page.locator("#progress .board")).to_contain_text("ada")
+
+
+def test_sixty_four_nodes(browser: Browser, tmp_path: Path) -> None:
+    nodes = [f"node-{at}" for at in range(1, 65)]
+    lessons = [lesson(node, maker, 1) for node in nodes for maker in nodes]
+    run = write_run(tmp_path / "run", [metric(1, node) for node in nodes], learned={2: lessons})
+    with served(run) as address, opened(browser, address) as page:
+        rows = page.locator("#progress .board tbody tr")
+        expect(rows).to_have_count(20)
+        page.locator("#progress").get_by_role("button", name="Show all 64").focus()
+        page.keyboard.press("Enter")
+        expect(rows).to_have_count(64)
+        assert page.evaluate("document.activeElement.ariaLabel") == "Nodes"
+        go(page, "swarm")
+        options = page.locator("#swarm select option")
+        expect(options).to_have_text(nodes)
+        page.locator("#swarm select").select_option("node-10")
+        expect(page.locator("#swarm .lead")).to_contain_text("what node-10 learned came from 63 others")
+        expect(page.locator("#swarm")).to_contain_text("The arrows to node-10 stand out")
+
+
 def test_a_silent_swarm_says_so(browser: Browser) -> None:
     swarm = SwarmSource("reef", TransportOptions(listen=("127.0.0.1:0",)))
     with closing(swarm), serving(Sources([swarm])) as address, opened(browser, address) as page:
@@ -301,7 +328,8 @@ def test_texts_of_strangers_are_escaped(browser: Browser, tmp_path: Path) -> Non
     with served(run) as address, opened(browser, address) as page:
         page.wait_for_selector("#progress .chart[data-drawn]")
         go(page, "learned")
-        page.select_option("#learned select >> nth=0", index=sorted(hostile_names()).index(hostile_names()[0]))
+        values = page.locator("#learned select option").evaluate_all("all => all.map((option) => option.value)")
+        page.select_option("#learned select >> nth=0", index=values.index(hostile_names()[0]))
         questions = page.locator(".pair > button")
         expect(questions).to_have_count(len(HOSTILE))
         for at in range(len(HOSTILE)):

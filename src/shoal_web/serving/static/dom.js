@@ -41,6 +41,9 @@ export function fullName(key, display) {
   return display ? h("span", {}, name(key), " (", name(display), ")") : name(key);
 }
 
+/** Names in the order in which people count: node-2 before node-10. */
+export const inOrder = (names) => [...names].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+
 const GLOSSARY = "https://shoal-rl.github.io/shoal/glossary/#";
 
 /** A term of the field in small letters, with a link to its part of the glossary. */
@@ -78,11 +81,24 @@ export function reselect(room, label, options, value, change) {
   if (field) field.value = value;
 }
 
-/** A card of its own width, with a `room` for a table. */
+const FIRST = 20; // rows of a board, until somebody asks for more
+
+/** A card of its own width with a table: `list` shows a `listing` of its first rows, and all of them on demand; `empty` what to say without rows. */
 export function board(title) {
-  const room = h("div", { class: "board" }), element = card(title, null, room);
+  let all = false, shown = [];
+  const room = h("div", { class: "board" });
+  const more = h("button", { type: "button", hidden: true, onclick: () => { all = true; list(...shown); room.querySelector(".scroll").focus(); } }, "Show all");
+  const element = card(title, null, room, more);
   element.classList.add("wide");
-  return { element, room };
+  const list = (note, columns, rows, empty) => {
+    const focused = room.contains(document.activeElement);
+    shown = [note, columns, rows, empty];
+    more.hidden = all || rows.length <= FIRST;
+    more.textContent = `Show all ${whole(rows.length)}`;
+    fill(room, rows.length ? listing(title, note, columns, more.hidden ? rows : rows.slice(0, FIRST)) : empty);
+    if (focused) room.querySelector(".scroll")?.focus({ preventScroll: true });
+  };
+  return { element, list };
 }
 
 export function card(title, controls, ...children) {

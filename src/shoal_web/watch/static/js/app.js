@@ -91,6 +91,7 @@ function listRuns(runs) {
   readHash();
   fill($("run"), runs.map((run) => h("option", { value: run.id }, cut(run.title, 60) + (run.live ? " (live)" : ""))));
   $("run").value = state.run ?? "";
+  document.body.classList.toggle("without", !runs.length);
   if (!runs.length) throw new Refused("There is no run here yet: start one with shoal run, and it appears.");
 }
 
@@ -158,7 +159,7 @@ listen(
   (runs) => {
     const { listed, moved } = newsOf(state, runs, [state.run, ...state.beside], Date.now() - last);
     state.versions = Object.fromEntries(runs.map((run) => [run.id, run.version]));
-    if (listed && state.runs.length) { listRuns(runs); show(); }
+    if (listed && (state.runs.length || document.body.classList.contains("without"))) { listRuns(runs); show(); }
     else if (moved && !timer) {
       timer = setTimeout(() => { timer = 0; if (!document.hidden) refresh(); }, Math.max(0, last + PAUSE - Date.now()));
     }

@@ -1,7 +1,7 @@
 // An archive: who contributed what and when, and how often each model is right.
 
 import { axis, Chart, colour, distinct, legend, tooltip, variable } from "./charts.js";
-import { board, cut, fill, h, listing, name, nothing, percent, span, whole } from "../dom.js";
+import { board, cut, fill, h, name, nothing, percent, span, whole } from "../dom.js";
 
 const of = (counts, what) => counts.filter((row) => row.what === what);
 const when = (seconds) => (seconds === null ? "–" : new Date(1000 * seconds).toISOString().slice(0, 16).replace("T", " "));
@@ -31,7 +31,7 @@ export class Archive {
       { title: "first", number: true, get: (row) => when(row.first) },
       { title: "last", number: true, get: (row) => when(row.last) },
     ];
-    fill(this.makers.room, none ? nothing("Nobody has contributed yet.") : listing("Makers", "A maker is the name of a key. Anybody can have several.", columns, makers));
+    this.makers.list("A maker is the name of a key. Anybody can have several.", columns, makers, nothing("Nobody has contributed yet."));
   }
 
   /** Pass rates: a row for each task, a column for each model. */
@@ -44,9 +44,9 @@ export class Archive {
       { title: "all", number: true, get: cell },
       { title: "answers", number: true, get: (row) => whole(row.completions) },
     ];
-    const rows = tasks.length > 1 ? [...tasks, { ...all, task: "all tasks", every: true }] : tasks;
+    const rows = tasks.length > 1 ? [{ ...all, task: "all tasks", every: true }, ...tasks] : tasks;
     const note = "The share of answers with a full reward (pass@1), as the archiver computed it. What a model is, its maker says.";
-    fill(this.rates.room, tasks.length ? listing("Pass rates by task and model", note, columns, rows) : nothing("No answer yet."));
+    this.rates.list(note, columns, tasks.length ? rows : [], nothing("No answer yet."));
   }
 
   draw(rows) {

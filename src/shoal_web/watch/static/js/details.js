@@ -1,6 +1,6 @@
 // What few people ask for: how fast each node is, and the settings.
 
-import { board, card, cut, escaped, fill, fixed, h, isFolder, listing, name, nothing, percent, span, whole } from "../dom.js";
+import { board, card, cut, escaped, fill, fixed, h, isFolder, name, nothing, percent, span, whole } from "../dom.js";
 import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
 
@@ -25,7 +25,7 @@ export class Details {
     ];
     const left = summary.left ? `About ${span(summary.left)} left. ` : "";
     const note = left + "Means over the last 10 rounds. Tokens/s: generated and trained on. Cut short: completions that reached the longest length.";
-    fill(this.table.room, nodes.length ? listing("Nodes", note, columns, nodes.slice(0, 200)) : nothing("No node has finished a round yet."));
+    this.table.list(note, columns, nodes.slice(0, 200), nothing("No node has finished a round yet."));
     this.others.show(id, runs, beside, compare);
     const shown = [id, ...beside];
     const texts = (await Promise.all(shown.map((run) => ask(`runs/${run}/settings`)))).map(({ settings }) => settings);

@@ -2,7 +2,7 @@
 
 import { axis, Chart, colour, distinct, tooltip, variable } from "./charts.js";
 import { drawCurves } from "./curves.js";
-import { board, cut, fill, fixed, fullName, h, listing, name, percent, select, span, whole } from "../dom.js";
+import { board, cut, fill, fixed, fullName, h, name, nothing, percent, select, span, whole } from "../dom.js";
 import { ask } from "./net.js";
 
 const WIDTHS = [["10", "10 questions"], ["25", "25 questions"], ["100", "100 questions"], ["500", "500 questions"]];
@@ -73,7 +73,7 @@ export class Judge {
       { title: "last asked", number: true, get: (row) => span(Date.now() / 1000 - row.time) + " ago" },
     ];
     const caption = "Each node's last 100 questions, in the order of the lower end of the interval. A node with fewer than 50 answers has no rank. Nodes themselves declare the model, the round and whether they are in a swarm.";
-    fill(this.board.room, found.length ? listing("Leaderboard", caption, columns, found.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
+    this.board.list(caption, columns, found.slice(0, 200), nothing("no node has been asked yet"));
   }
 }
 

@@ -1,7 +1,7 @@
 // What it says now: all questions of the evaluation with the answer before and after. One that is opened is told whole.
 
 import { answerOf, mark, tagged, verdict } from "./answer.js";
-import { card, cut, escaped, fill, h, name, nothing, pictures, reselect, term, whole } from "../dom.js";
+import { card, cut, escaped, fill, h, inOrder, name, nothing, pictures, reselect, term, whole } from "../dom.js";
 import { ask } from "./net.js";
 
 const KINDS = [["", "all"], ["became-right", "became right"], ["became-wrong", "became wrong"], ["stays-right", "right both times"], ["stays-wrong", "wrong both times"]];
@@ -22,7 +22,7 @@ export class Learned {
   async update({ id, summary, kept }) {
     const nodes = summary.nodes.map((node) => node.name);
     const node = nodes.includes(kept.node) ? kept.node : nodes[0] ?? ""; // the best one
-    reselect(this.nodeSelect, "node", [...nodes].sort().map((each) => [each, each]), node, (value) => this.choose({ node: value, question: "" }));
+    reselect(this.nodeSelect, "node", inOrder(nodes).map((each) => [each, each]), node, (value) => this.choose({ node: value, question: "" }));
     this.choose = (change) => { this.keep(change); this.update({ id, summary, kept: { ...kept, ...change } }); };
     const question = /^[0-9a-f]{8}$/.test(kept.question ?? "") ? kept.question : "";
     const story = node ? await ask(`runs/${id}/story`, { node, question }) : null;

@@ -2,7 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { board, fill, fixed, fullName, h, listing, name, nothing, percent, points, reselect, span, term, whole } from "../dom.js";
+import { board, fill, fixed, fullName, h, inOrder, name, nothing, percent, points, reselect, span, term, whole } from "../dom.js";
 import { learningTold } from "./figures.js";
 import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
@@ -65,7 +65,7 @@ export class Progress {
 
   choices(summary) {
     if (!summary.metrics.includes(this.metric) && summary.metrics.length) this.metric = summary.metrics[0];
-    const nodes = summary.nodes.map((node) => node.name).sort();
+    const nodes = inOrder(summary.nodes.map((node) => node.name));
     reselect(this.metricSelect, "figure", summary.metrics.map((each) => [each, each]), this.metric, (value) => { this.metric = value; this.refresh(); });
     reselect(this.nodeSelect, "of", [["", "mean of nodes"], ...nodes.map((each) => [each, each])], this.node, (value) => { this.node = value; this.refresh(); });
   }
@@ -95,6 +95,6 @@ export class Progress {
       "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Took: rollouts of peers that " +
       "the node says it trained on. Peers took: what other nodes say they took of it. Limited by: nodes that say they do not learn from it for a time." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
     const none = ranked ? nothing("No node has finished a round yet.") : nothing("Nobody has said anything yet. Nodes speak after each round; start one with", `shoal join --swarm ${summary.title.replace("swarm: ", "")}`);
-    fill(this.board.room, summary.nodes.length ? listing("Nodes", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : none);
+    this.board.list(caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes, none);
   }
 }

@@ -1,7 +1,7 @@
 // Who learns from whom, peers, and what was refused.
 
 import { Chart } from "./charts.js";
-import { bytes, card, cut, fill, fullName, h, listing, name, nothing, percent, reselect, span, term, whole } from "../dom.js";
+import { bytes, card, cut, fill, fullName, h, inOrder, listing, name, nothing, percent, reselect, span, term, whole } from "../dom.js";
 import { drawGraph } from "./graph.js";
 import { ask } from "./net.js";
 
@@ -39,18 +39,18 @@ export class Swarm {
     }
     const graph = await ask(`runs/${id}/graph`);
     const edges = graph.edges.filter((edge) => edge.peer);
-    this.shapes.textContent = drawGraph(this.graph, edges, graph.more, summary);
-    this.showGains(summary, graph.edges, own);
+    const nodes = summary.nodes.map((node) => node.name);
+    this.node = nodes.includes(this.node) ? this.node : nodes[0] ?? "";
+    this.shapes.textContent = drawGraph(this.graph, edges, graph.more, summary, own ? this.node : null);
+    this.showGains(summary, nodes, graph.edges, own);
     this.showLink(summary.swarm);
     this.showPeers(summary.swarm);
     if (own) this.showDefence(summary);
   }
 
   /** Contributions: from whom, how much of the gradient, and what of. */
-  showGains(summary, edges, own) {
-    const nodes = summary.nodes.map((node) => node.name);
-    this.node = nodes.includes(this.node) ? this.node : nodes[0] ?? "";
-    reselect(this.nodeSelect, "node", [...nodes].sort().map((each) => [each, each]), this.node, (value) => { this.node = value; this.again(); });
+  showGains(summary, nodes, edges, own) {
+    reselect(this.nodeSelect, "node", inOrder(nodes).map((each) => [each, each]), this.node, (value) => { this.node = value; this.again(); });
     this.gainsCard.hidden = !own;
     if (!own) return;
     const made = edges.filter((each) => each.node === this.node).sort((a, b) => (b.gradient ?? 0) - (a.gradient ?? 0) || b.rollouts - a.rollouts);
