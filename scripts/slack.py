@@ -13,8 +13,7 @@ from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.reasoning import ReasoningTask
 from shoal_extras.validation import validate
-from shoal_extras.validation.forms import Case
-from shoal_extras.validation.slack import with_foreign
+from shoal_extras.validation.forms import Case, with_foreign
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "slack.md"
 ASKED = 50

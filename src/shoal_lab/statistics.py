@@ -8,10 +8,8 @@
 R: runs, one figure of each. The swarm run is the unit: nodes, tasks and rounds of one run depend on each other. Runs
 are paired by seed: a seed means the same weights, questions and evaluation in each arm.
 
-Intervals are percentiles of 10,000 resamples of whole runs (Agarwal et al., arXiv 2108.13264, section 4); the same
-arguments and `seed` give the same interval. They are too narrow for few runs: in simulations with normal scores, 95 %
-intervals held the truth in about 89 % of cases with 5 runs, and in 94 % with 10 or 20. So the exact test decides a
-contrast, and the interval tells the size.
+Intervals are percentiles of 10,000 resamples of whole runs (Agarwal et al., arXiv 2108.13264, section 4). They are too
+narrow for few runs (95 % intervals hold 89 % with 5 runs), so the exact test decides, and the interval tells the size.
 """
 
 import math

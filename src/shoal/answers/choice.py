@@ -77,7 +77,7 @@ class _Patterns:
     def __init__(self, labels: tuple[str, ...]) -> None:
         upper = f"(?:{'|'.join(map(re.escape, sorted(labels, key=len, reverse=True)))})"
         lower = f"(?:{upper.lower()})"
-        named = r"option|choice|letter|answer|opci[óo]n|respuesta|antwort|r[ée]ponse"
+        named = r"option|choice|letter|answer|ans|opci[óo]n|respuesta|antwort|r[ée]ponse"
         option = rf"(?:(?:the|la|l['’])?\s?(?:{named}|number)\s{{1,2}}#?|la\s)?"
         strong = rf"(?:[(\[]\s?((?i:{upper}))\s?[)\]]|({upper})(?![A-Za-z0-9'’]|[.,]\d))"
         label = rf"(?i:{option})(?:{strong}|({lower})(?=\s*(?:$|[.,;:)!\n])))"
@@ -90,7 +90,9 @@ class _Patterns:
         """All that there is."""
         self.strong = re.compile(rf"(?i:{option}){strong}{wrong}")
         """At the beginning of what is said to be the answer."""
-        reason = r"\s(?:because|since|as|due|denn|weil|only|maybe|probably|i\sthink|rather\sthan)\b"
+        self.parts = re.compile(rf"(?:^|[\s,;]+)[(\[]?({upper})[).:\]]?\s")
+        """Labels, with the texts of the options between them."""
+        reason = r"\s(?:because|since|as|due|denn|weil|only|maybe|probably|(?i:i\sthink)|rather\sthan)\b"
         self.front = re.compile(
             rf"(?i:{option})(?:{strong}(?=\s*(?:$|\n|[.:;),–—!]|\?\s*$|-\s|\(not\s)|{reason})|({lower})(?=[).:]\s)){wrong}"
         )
@@ -145,6 +147,10 @@ def _alone(said: str, whole: bool, patterns: _Patterns, texts: Mapping[str, str]
         return _letter(found)
     if by_text := _by_text(said, texts) or (whole and _by_text(said.rpartition("=")[2], texts)):
         return by_text
+    first, *parts = patterns.parts.split(said) if whole else [said]
+    by_texts = [_by_text(text, texts) if texts else len(text.split()) < 4 for text in parts[1::2]]
+    if by_texts and not first and all(by_texts) and (texts or parts[::2][:2] == ["A", "B"]):
+        return parts[0] if {*by_texts, *parts[::2]} == {parts[0]} else ""
     found = patterns.front.match(said) or (None if whole else patterns.strong.match(said))
     if found is None:
         return None
@@ -186,7 +192,8 @@ def _by_text(said: str, texts: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _folded(text: str) -> str:
-    return re.sub(r"^(?:the|a|an)\s", "", canonical(bare(_plain(text))).casefold())
+    text = re.sub(r"^(?:the|a|an)\s", "", canonical(bare(_plain(text))).casefold())
+    return re.sub(r"(?<=\d)(?:\.0+(?!\d)|(?<=\.\d)0+(?!\d)| (?=[a-zµ]))", "", text)  # 5.40 MeV is 5.4MeV
 
 
 def _letter(found: re.Match[str]) -> str:

@@ -52,6 +52,8 @@ def _equal(right: str, said: str) -> bool:
         wanted = "(" + re.sub(r"[a-z]\s?=", "", wanted) + ")"
     if _RELATION.match(_formula(text)) and not _RELATION.match(wanted):
         return False
+    if bool(_PRIME.search(wanted)) != bool(_PRIME.search(text)) and not ("=" in text and _PRIME.search(text)):
+        return False
     for mark in (_BASE, _BRACKET):  # math-verify overlooks them
         one, another = mark.search(wanted), mark.search(_formula(text))
         if one and another and one[1] != another[1]:
@@ -80,6 +82,7 @@ _CASES = re.compile(r"\\begin\{cases\}(.*?)\\end\{cases\}", re.DOTALL)
 _LENGTH = re.compile(r"(?<=[\d}i])\s{1,2}(?:cm|mm|km|ft|kg|in|mi)(?:\^\{?[23]\}?)?(?=[\s.]*$)")
 _NAMED = re.compile(r"[a-z]\s?=[^=,]{1,99}(?:,\s?[a-z]\s?=[^=,]{1,99}){1,9}")
 _RELATION = re.compile(r"[<>≠]|\\(?:neq?|[lg](?:t|eq?))\b")
+_PRIME = re.compile(r"(?<![a-zA-Z])[a-zA-Z]\s?(?:'|\^\s?\{?\s?\\prime)")
 _BASE = re.compile(r"\d_\{?(\d{1,2})\}?\W*$")
 """The base of a number; the bracket of a point or a set."""
 _BRACKET = re.compile(r"^(?:\\left\s?)?(\(|\\\{).*(?:\)|\\\})$", re.DOTALL)

@@ -76,8 +76,17 @@ def _ascii() -> dict[int, str]:
 
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox|operatorname|boxed)\s{0,4}\{([^{}]*)\}")
 _FRACTION = re.compile(
-    r"\\[dtc]?frac\s{0,4}(?:\{\s{0,4}([-+]?[\d.,]+)\s{0,4}\}|(\d))\s{0,4}(?:\{\s{0,4}([\d.,]+)\s{0,4}\}|(\d))"
+    r"\\[dtc]?frac\s{0,4}(?:\{\s{0,4}([-+]?)([\d.,]+)\s{0,4}\}|()(\d))\s{0,4}(?:\{\s{0,4}(-?)([\d.,]+)\s{0,4}\}|()(\d))"
 )
+
+
+def _over(found: re.Match[str]) -> str:
+    """A fraction of LaTeX in one line: its sign, and what stands above and below."""
+    sign, above, under, below = (one for one in found.groups() if one is not None)
+    return f" {'-' * ((sign == '-') != (under == '-'))}{above}/{below} "
+
+
+_ABSOLUTE = re.compile(r"^([^|\n]*)(?:\\left)?\|\s?-\s?(\d[\d.,]*)\s?(?:\\right)?\|([^|\n]*)$", re.MULTILINE)
 
 
 def plain(text: str) -> str:
@@ -87,7 +96,8 @@ def plain(text: str) -> str:
             text = re.sub(r"[⁰¹²³⁴-⁹]{1,9}⁄[₀-₉]{1,9}", lambda found: unicodedata.normalize("NFKC", found[0]), text)
         text = text.translate(_ascii())
         text = re.sub(r"(?<=\^[\d-])\^(?=\d)", "", text)  # 10¹² has two superscripts
-    if re.search(r"[\\{~]", text):
+    if re.search(r"[\\{~|]", text):
+        text = _ABSOLUTE.sub(r"\1\2\3", re.sub(r"\\[lr]vert\b", "|", text))
         text = (
             text.replace("{,}", ",").replace("\\!", "").replace("\\%", "%").replace("\\$", "$").replace("\\cdot", "*")
         )
@@ -96,7 +106,7 @@ def plain(text: str) -> str:
         for _ in range(2):
             text = _TEXT.sub(r" \1 ", text)
         text = re.sub(r"\{\s?([\d.]{1,40})\s?\\over\s?([\d.]{1,40})\s?\}", r"\\frac{\1}{\2}", text)
-        text = _FRACTION.sub(lambda found: f" {found[1] or found[2]}/{found[3] or found[4]} ", text)
+        text = _FRACTION.sub(_over, text)
         text = re.sub(r"(?<![\^_\w}])\{([\d.,]+)\}", r"\1", text)
     return re.sub(r"(?<=\d)[*_`]{1,3}(?![\d\s(*])|(?<!\d)[*_`]{2,3}|[*_`]{2,3}(?!\d)", "", text)  # bold
 
@@ -126,11 +136,11 @@ def _token(group: str, point: str) -> re.Pattern[str]:
     return re.compile(
         rf"""
         (?<![A-Za-z_\d^])(?<![\^_][-{{(])(?<!\^\{{-)
-        (?P<bracket>\()?
+        (?P<bracket>(?<!\d\ )\()?
         (?:(?P<before>(?<![\w)\]%])[-–+]|(?i:\b(?:minus|negative)\s))[ \u2009]?)?
         (?P<currency>{_CURRENCY}\s?)?
         (?P<after>[-–])?
-        (?P<inner>\((?=[\d,. ]+\)))?
+        (?P<inner>(?<!\d\ )\((?=[\d,. ]+\)))?
         (?P<number>{number})
         (?:
             [eE](?P<exponent>[-+]?\d{{1,4}})(?!\w)
@@ -254,9 +264,9 @@ _EXPLAINED = re.compile(
     r"\n\W{0,9}(?:explanation|reasoning|proof|check|verification|erklärung|note|let\sme\sknow|i\shope|feel\sfree)\b",
     re.IGNORECASE,
 )
-_NOT = re.compile(r"(?:(?:\b(?:not|cannot|nicht)|n['’]t)(?:\s(?:be|equal))?|≠|\\neq?)\s{0,3}[$€£]?$", re.IGNORECASE)
-_NOTED = re.compile(r"(?<=\w) \((?:[^()]{0,80}[=+*]|(?i:rounded|approx))[^()]{0,80}\)")
-"""A computation in brackets."""
+_NOT = re.compile(r"(?:(?:\b(?:not|cannot|nicht|не)|n['’]t)(?:\s(?:be|equal))?|≠|\\neq?)\s{0,3}[$€£]?$", re.IGNORECASE)
+_NOTED = re.compile(r"(?<=\w) (?:\((?:[^()]{0,80}[=+*]|(?i:rounded|approx))[^()]{0,80}\)|\[\d{1,2}\](?=[\s.]*$))")
+"""A computation in brackets, and the number of a source."""
 _COMPARED = re.compile(
     r"(?:\b(?:(?:more|less|greater|fewer|higher|lower|larger|smaller)\sthan|at\s(?:least|most)|exceed(?:s|ing)?"
     r"|(?<!left\s)(?<!spread\s)over|under|above|below|beyond)\s?|[≤≥⩽⩾≦≧]\s?|\\[gl](?:eq?|eqslant|t)\b\s?"
@@ -280,7 +290,16 @@ _ASIDE = re.compile(
 """What the number before it is compared with, and the list of what was counted."""
 _TIME = re.compile(r"(?<![\d:])\d{1,2}:\d{2}(?![\d:])|\b(?:as\sof|in|since|by)\s(?:19|20)\d\d,(?=\s)", re.IGNORECASE)
 _STEP = re.compile(r"^\W{0,6}step\s\d{1,3}\s?[:.)]", re.IGNORECASE | re.MULTILINE)
-_ROWS = re.compile(r"(?:[-+$€]?\d[\d.,]{0,20}[ \t]{0,9}(?:\n|$)){2,}")  # numbers alone, one under the other
+_ROWS = re.compile(  # numbers alone, one under the other; two with names of which none is their result
+    r"(?:[-+$€]?\d[\d.,]{0,20}[ \t]{0,9}(?:\n|$)){2,}|[A-Z][a-z]{1,20}: [-+$€]?\d[\d.,]{0,20}[ \t]{0,9}\n"
+    r"(?!Total|Answer|Result|Final|Sum|Profit|Change|Cost|Left|All|Solution)[A-Z][a-z]{1,20}: [-+$€]?\d[\d.,]{0,20}\s*"
+)
+_MAYBE = re.compile(  # a number that is only thought of
+    r"(?:\b(?:maybe|perhaps|possibly|(?:could|might|may)\sbe|vielleicht|peut-être|quizás?)\s(?:it(?:['’]s|\sis)\s)?"
+    r"|(?:^|[?\n])\s{0,3}(?=[$€£]?-?\d[\d.,]{0,20}\s?\?))[$€£]?(-?\d+(?:[.,]\d+){0,9})",
+    re.IGNORECASE,
+)
+_OTHERWISE = re.compile(r"\b(?:otherwise|else|sonst)\b\D{0,20}\d|\d[^.\d]{0,20}\bif\b", re.IGNORECASE)
 _BOTH = re.compile(r"(?:±|\\pm\b|\+/-)\s?[$€£]?\d")
 _ONES: Final = "one two three four five six seven eight nine"
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety"
@@ -294,6 +313,7 @@ _SMALL: Final = rf"(?:(?:{_TENS})(?:[ -](?:{_ONES}))?|{_TEENS}|{_ONES}|zero)".re
 _HUNDREDS: Final = rf"{_SMALL}(?:[ -]hundred(?:(?: and)? {_SMALL})?)?"
 _THOUSANDS: Final = rf"{_HUNDREDS}[ -](?:million|thousand)"
 _SPELLED = re.compile(rf"\b(?:{_THOUSANDS}(?:(?:,? | and ){_HUNDREDS})?|{_HUNDREDS})\b", re.IGNORECASE)
+_TWICE = re.compile(rf"{_SPELLED.pattern}(?= \([$€£]?\d)|(?<=\d \(){_SPELLED.pattern}(?=\))", re.IGNORECASE)  # five (5)
 _PARTS: Final = {"half": 2, "halve": 2, "third": 3, "quarter": 4} | dict(
     zip("fourth fifth sixth seventh eighth ninth tenth".split(), range(4, 11), strict=True)
 )
@@ -317,16 +337,18 @@ def number(text: str, comma: bool = False) -> Number | None:
     at. None without one, and where several differ and nothing says which of them it is."""
     said = plain(text)
     if not _DIGIT.search(said):
-        parts = _PART.sub(_part, said)
+        parts = _PART.sub(_part, re.sub(r"\ba (?=(?:hundred|thousand|million)\b)", "one ", said))
         if parts != said or len(said.split()) < 3 or set(map(str.lower, _SPELLED.findall(said))) != {"one"}:
-            said = _SPELLED.sub(_digits, parts)  # a lone "one" may mean anybody
+            said = re.sub(r"(?<=\d) point (?=\d(?! \d))", ".", _SPELLED.sub(_digits, parts))  # "one" may mean anybody
+    elif "(" in said:
+        said = _TWICE.sub(_digits, said)
     if re.search(r"loss|deficit|below|cent|pence", said):
         said = _MINUS.sub(r"\1-", _CENTS.sub(lambda found: f"{found[1].split()[0]}.{found[2]:0>2}", said))
         said = re.sub(r"\sbelow\s(?:zero|0)\b", "", said)
     if _DIGIT.search(before := _EXPLAINED.split(said, maxsplit=1)[0]):
         said = before
     said = _STEP.sub("", said)
-    said = ", ".join(said.split("\n")) if _ROWS.fullmatch(said) else said
+    said = ", ".join(said.split("\n")) if "\n" in said and _ROWS.fullmatch(said) else said
     for line in reversed(said.splitlines()):
         if _DIGIT.search(line):
             for sentence in reversed(_SENTENCE.split(line)):
@@ -335,7 +357,8 @@ def number(text: str, comma: bool = False) -> Number | None:
                     last = rest
                 found = [one for one in numbers_in(last, comma) if not _denied(last, one)]
                 if found:
-                    return None if _BOTH.search(last) else _chosen(last, found)
+                    guessed = _MAYBE.search(last) and len(set(_MAYBE.findall(said))) > 1
+                    return None if guessed or _BOTH.search(last) else _chosen(last, found)
     return None
 
 
@@ -390,6 +413,8 @@ def _chosen(text: str, found: list[Found]) -> Number | None:
         return found[0].number
     reason = _REASON.search(text)
     if reason and not _CONCLUSION.search(text, reason.end()):
+        if reason[0].lower() == "if" and _OTHERWISE.search(text, reason.end()):
+            return None
         before = [one for one in found if one.end <= reason.start()]
         if before and len(before) < len(found):
             return _chosen(text[: reason.start()], before)

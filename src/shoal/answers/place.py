@@ -32,7 +32,7 @@ _TAGS = re.compile(r"<(/?)(?:answer|final_answer|final)>", re.IGNORECASE)
 _STATEMENT = re.compile(
     r"""
     (?: (?<!wrong\s)(?<!incorrect\s)(?<!false\s)
-        \b(?:answer|ans|result|solution|antwort|lösung|r[ée]ponse|respuesta|risposta)\b
+        \b(?:answer|ans|result|solutions?|antwort|lösung|r[ée]ponse|respuesta|risposta|ответ)\b
         (?:\s{1,3}to\ [^.:\n=]{1,80}?|\s(?:correct[ae]|lautet))? [*_`"')\]]{0,4}
         (?: \s{0,3} [:：=→] | \s(?:--|[-–—])(?=\s)
           | \s{1,3} (?:is|are|was|(?:must|should|would|will)\ be|ist|est|es)\b (?:\s(?:clearly|therefore)\b)? )
@@ -58,6 +58,7 @@ _END = re.compile(
 )
 _LOOK = re.compile(r"</?(?:b|strong|i|em|u|p|sup)>|<(del|s)>.{0,80}?</\1>")
 _ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-zA-Z]{2,8});")
+_UNSEEN = re.compile("[\x00-\x08\xad\u200b\u2060\ufeff]")
 _AND = re.compile(r"[\s$.)\]\\]{0,9}(?:[,;&]|\b(?:and|or|und|oder|et|ou)\b){1,2}[\s$(\[\\]{0,9}")
 """Between the parts of one answer."""
 _PAIRS = [(mark, mark) for mark in ("**", "__", "```", "$$", "*", "_", "`", '"', "'", "$")]
@@ -105,7 +106,7 @@ def _as_shown(text: str) -> str:
     if "&" in text or "<" in text:
         text = _ENTITY.sub(lambda found: html.unescape(found[0]), _END.split(text, maxsplit=1)[0])
         text = _LOOK.sub("", text.replace("<sup>", "^"))
-    return text
+    return text if text.isprintable() else _UNSEEN.sub("", text)
 
 
 def spoken(text: str) -> str:

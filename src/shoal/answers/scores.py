@@ -18,7 +18,7 @@ from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
 """The core's own kinds."""
-SCORES_VERSION: Final = 8
+SCORES_VERSION: Final = 9
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
 
 MOST_NUMBER: Final = 500
@@ -135,10 +135,12 @@ def unit_of(word: str) -> str:
 
 def is_other_unit(said: str, right: str, is_wanted: Callable[[str], bool]) -> bool:
     """Whether the right number has another unit in `said` than in `right`. `is_wanted`: whether a number is it."""
-    behind = MEASURE.search(_DOLLARS.sub(r"\1\2 dollars\3", right))
-    wanted = unit_of(behind[2]) if behind else ""
-    if not wanted:
-        return False
-    said = _DOLLARS.sub(r"\1\2 dollars\3", said)
-    found = {unit_of(word) for value, word in islice(MEASURE.findall(said), MOST) if is_wanted(value.rstrip(".,"))}
-    return bool(found - {""}) and wanted not in found
+    wanted = _units(right, is_wanted)
+    found = _units(said, is_wanted) if wanted else set()
+    return bool(found) and not wanted & found
+
+
+def _units(text: str, is_wanted: Callable[[str], bool]) -> set[str]:
+    """The units that are known of the numbers that are `wanted`."""
+    measures = islice(MEASURE.findall(_DOLLARS.sub(r"\1\2 dollars\3", text)), MOST)
+    return {unit_of(word) for value, word in measures if unit_of(word) and is_wanted(value.rstrip(".,"))}

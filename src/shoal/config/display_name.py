@@ -4,14 +4,9 @@
     full_name("brave-otter-3f2a", "Ada")             # brave-otter-3f2a (Ada)
     full_name("brave-otter-3f2a", hostile)           # brave-otter-3f2a
 
-Anybody may choose any name, so it proves nothing and nothing is looked up by it. A stranger's name is shown only if it
-keeps the rules of `fault`: short, visible, in one script, and unlike the name of a key. Letters of two scripts may look
-the same; the rule of one script and the scripts are those of Unicode (UTS 39, single script; UAX 31, recommended
-scripts).
-
-A name in Hebrew or Arabic goes from right to left and must not turn around what stands beside it: `isolated` puts it
-between Unicode's isolates (UAX 9), and a page into a <bdi>. A table in a terminal may cut a cell, and the closing
-isolate with it, so there a display name is the last cell of its line.
+A name proves nothing. A stranger's is shown only if it keeps the rules of `fault`: short, visible, unlike the name of a
+key, and in one script (UTS 39; UAX 31), since letters of two may look the same. One in Hebrew or Arabic stands between
+isolates (UAX 9), in a page in a <bdi>; a table in a terminal may cut its end, so there it is the last cell of its line.
 """
 
 import re

@@ -6,11 +6,8 @@
     workers.wait_ready(print)
     workers.lockstep.run([node.act for node in nodes])
 
-A worker builds and keeps the policies and learners of its nodes; the rest of a node stays in this process, the driver.
-A request to a model is sent at once, and its result is waited for once all nodes have asked, so that workers compute
-side by side. Each handles its requests in order, so a run is as repeatable as a plain loop.
-
-Driver and worker exchange pickles. Torch is imported in the worker alone.
+A worker builds and keeps the policies and learners of its nodes; the rest stays in this process, the driver, without
+torch. A result is waited for once all nodes have asked, so that workers compute side by side, each in order.
 """
 
 from __future__ import annotations

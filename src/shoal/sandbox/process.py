@@ -4,11 +4,9 @@
     process.send(request)
     reply = process.receive(seconds=2.0)        # bytes in MessagePack
 
-The verifier, reward functions and the window's reader of tables use it. On Linux a source is a process that has
-imported everything and made its tasks. It never sees a stranger's text; it forks the processes that do, so that a fresh
-one is ready some 20 ms after a kill. All users of the same tasks share one source. Elsewhere, and where a task or a
-reward function has started threads (which forks lack), each process is its own source, and a fresh one starts from
-nothing. `pipes.py` is the other end.
+On Linux a source is a process that has imported everything and made its tasks. It never sees a stranger's text; it
+forks the processes that do: a fresh one is ready some 20 ms after a kill. Users of the same tasks share it. Elsewhere,
+and where own code has started threads (which forks lack), a fresh process starts from nothing. See `pipes.py`, too.
 """
 
 from __future__ import annotations

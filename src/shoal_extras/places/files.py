@@ -10,8 +10,7 @@
 that of the content, and the folder is the hour (UTC). A file is added whole, by its node alone, and never changes: no
 two writes meet, and whoever lists an hour's folder has all that is new. docs/reference/places.md describes the bytes.
 
-A file is a stranger's: it is bounded in size, and nothing in it is believed. A message is what its node sealed, byte by
-byte, so that its signature can be checked for ever.
+A file is a stranger's: it is bounded in size, and nothing in it is believed but signatures.
 """
 
 import hashlib

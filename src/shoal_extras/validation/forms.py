@@ -42,6 +42,10 @@ MOST: Final = 80
 """Characters of a text that can stand in a sentence."""
 PROGRAM: Final = "```python\n{}\n```"
 FOR_PATTERNS: Final = ("{}", "Answer: {}", "The answer is {}", "#### {}", "<answer>{}</answer>", "\\boxed{{{}}}")
+FOREIGN: Final = "Buy honey at the old mill by dusk."
+SCRIPT: Final = "Мёд на старой мельнице."
+"""The same in another script. No question has these words."""
+THOUGHTS: Final = "in thoughts"
 
 
 class Case(NamedTuple):
@@ -115,6 +119,26 @@ def forms_of(case: Case, other: str) -> Iterator[Said]:
     if programs:
         more |= {"without a block": (right, 1.0), "in a text": (f"It is:\n\n{texts['right']}\n\nThat is all.", 1.0)}
     yield from (Said(name, marked(text, form), expected, usual or programs) for name, (text, expected) in more.items())
+
+
+def with_foreign(case: Case) -> dict[str, str]:
+    """The first right answer with foreign text, by where that stands: what a scorer lets through (its slack), a hostile
+    node can teach by it."""
+    right, form = case.rights[0], case.form
+    programs = case.kind == "code"
+    whole = PROGRAM.format(right) if programs else marked(right, form)
+    said = {
+        "before": f"{FOREIGN}\n{whole}",
+        "after": f"{whole}\n{FOREIGN}",
+        THOUGHTS: f"<think>{FOREIGN}</think>\n{whole}",
+        "in another script": f"{whole}\n{SCRIPT}",
+    }
+    if programs:
+        return said | {"in a comment": PROGRAM.format(f"{right}\n# {FOREIGN}")}
+    said["in the same line"] = f"{whole} {FOREIGN}"
+    for where, text in {"in tags before": f"{FOREIGN} {right}", "in tags after": f"{right} {FOREIGN}"}.items():
+        said[where] = marked(text, form) if is_pattern(form) else in_form(text, form if form == "boxed" else "tag")
+    return said
 
 
 def _folded(text: str) -> str:

@@ -22,8 +22,7 @@ from shoal.tasks import Task, Tasks
 from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import QuestionFailed
 from shoal.untrusted import printable
-from shoal_extras.validation.forms import Case, differs, forms_of, marked
-from shoal_extras.validation.slack import THOUGHTS, with_foreign
+from shoal_extras.validation.forms import THOUGHTS, Case, differs, forms_of, marked, with_foreign
 
 COMMON: Final = 8
 """The commonest right answers, of which the best constant one is found."""

@@ -7,9 +7,7 @@
 
 Triggers refuse to change or delete rows, and unique keys refuse a second outcome, answer, number or round.
 
-WAL with `synchronous=FULL`: nothing is acknowledged before it is on disk, so a power failure loses nothing. It costs a
-fsync for each transaction, and a question takes three: a disk with 100 a second serves 2,000 nodes that ask once a
-minute.
+WAL with `synchronous=FULL`: nothing is acknowledged before it is on disk. A question takes three fsyncs.
 """
 
 import contextlib

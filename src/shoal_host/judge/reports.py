@@ -4,10 +4,8 @@ pass@1 is the share of right answers among the questions: lapsed ones are wrong,
 Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
 each other.
 
-The leaderboard counts each node's last 100 questions, so that it shows what the node can do now and not what it once
-could not. A node with fewer than 50 answers has no rank: its interval is too wide to say anything. The others are
-ordered by the lower end of the interval: whoever makes many keys and shows the luckiest stands below a node that has
-answered more questions equally well.
+The leaderboard counts each node's last 100 questions. A node with fewer than 50 answers has no rank. The others are
+ordered by the lower end of the interval: the luckiest of many keys stands below a node that has answered more.
 """
 
 import contextlib

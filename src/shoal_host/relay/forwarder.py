@@ -6,10 +6,9 @@
     forwarder.connections                       # how many there are
     forwarder.close()
 
-Zenoh limits all sessions together, but not those of one address, nor how much one of them declares; and each
-declaration costs the relay a walk over all others. So the forwarder accepts the connections, counts them by address,
-reads what each of them asks of the relay (`zenoh_wire`), and passes on whole messages of clients alone. It passes on
-unread what the relay answers, and what comes from other relays, which have to be named. It ends TLS."""
+Zenoh limits neither the sessions of one address nor how much one declares, which costs the relay a walk over all. So
+the forwarder counts connections by address, reads what each asks of the relay (`zenoh_wire`), and passes on whole
+messages of clients. Unread pass what the relay answers and what comes from named relays. It ends TLS."""
 
 import asyncio
 import socket

@@ -5,9 +5,8 @@
     tables.rows("SELECT 1 + $n AS sum", {"n": 1})
     tables.trouble                            # which parts are left out, and why
 
-A part counts if it is a regular file, has the columns that runs write, and gives a size that runs write. A file can lie
-about its size: then the reader runs into its limits and is started again. Runs replace parts while they write them, so
-a query that fails is tried once more.
+A part counts if it is a regular file with the columns and a size that runs write. One that lies about its size runs
+into the reader's limits. Runs replace parts while they write them, so a query that fails is tried once more.
 """
 
 import itertools

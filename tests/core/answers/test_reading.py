@@ -554,6 +554,47 @@ def test_what_is_called_wrong_is_not_chosen(text: str) -> None:
     assert choice(f"{text} The right answer is A.", {"A": "school", "B": "zoo"}) == "A"
 
 
+OTHERS = [
+    ("number", "8", "It may be 8 or it may be 9", None, 0),
+    ("number", "9", "Perhaps 8. Perhaps 9.", None, 0),
+    ("number", "9", "Perhaps 8? No, 9.", None, 1),
+    ("number", "7", "7 if n is odd, otherwise 6", None, 0),
+    ("number", "7", "7 if n is odd and 6 if it is even", None, 0),
+    ("number", "7", "7, if I am right.", None, 1),
+    ("number", "7", "six (7)", None, 0),
+    ("number", "7", "7 (six)", None, 0),
+    ("number", "7", "seven (7) apples", None, 1),
+    ("number", "7000", "seven thousand (7,000)", None, 1),
+    ("number", "7", "|-7|", None, 1),
+    ("number", "-7", "|-7|", None, 0),
+    ("number", "-7", "| loss | -7 |", None, 1),
+    ("number", "3", "Cats: 5\nDogs: 3", None, 0),
+    ("number", "8", "Cats: 5\nTotal: 8", None, 1),
+    ("number", "0.75", r"\frac{-3}{-4}", None, 1),
+    ("number", "12", "1\u200b2", None, 1),
+    ("choice", "A", "(A) Rome", {"A": "Paris", "B": "Rome"}, 0),
+    ("choice", "B", "(A) Rome", {"A": "Paris", "B": "Rome"}, 0),
+    ("choice", "B", "(B) Rome", {"A": "Paris", "B": "Rome"}, 1),
+    ("choice", "A", "A: Paris B: Rome", {"A": "Paris", "B": "Rome"}, 0),
+    ("choice", "A", "A: 4 cm B: 5 cm", None, 0),
+    ("choice", "C", "12.0", {"A": "10", "B": "11", "C": "12"}, 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "right", "said", "options", "expected"), OTHERS)
+def test_hedges_alternatives_and_contradictions_earn_nothing(
+    kind: str, right: str, said: str, options: dict[str, str] | None, expected: int
+) -> None:
+    assert score(kind, said, right, options) == expected
+
+
+def test_a_derivative_is_not_its_function() -> None:
+    pytest.importorskip("math_verify")
+    load_math()
+    assert score("math", "$x$", "x'") == score("math", "$x'$", "x") == 0
+    assert score("math", "$x'$", "x'") == score("math", "$f'(x) = 2x$", "2x") == 1
+
+
 UNITS = [
     ("22000 kilograms", "22000 grams", 0),
     ("25000km", "25000 m", 0),

@@ -4,12 +4,9 @@
     info.content                    # the hash that all nodes with the same questions and answers have
     Rows(folder)[3].answer
 
-A file is read again when its size or its time of change is another. What comes from the Hub is read once for each
-`revision`: to read it again, remove it from the cache.
-
-`rows.bin` has the rows one after the other, `places.npy` where each begins and ends, `texts.npy` the hashes of the
-held-out texts in order, and `info.json` the rest. Only rows that are asked for are in memory. A folder gets its name
-when all of it is there.
+A file is read again when its size or its time of change is another, a data set of the Hub once for each `revision`.
+`rows.bin` has the rows, `places.npy` where each begins and ends, `texts.npy` the hashes of the held-out texts in order,
+`info.json` the rest. Only rows that are asked for are in memory. A folder gets its name when all of it is there.
 """
 
 import errno
