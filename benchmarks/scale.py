@@ -30,6 +30,8 @@ from netsim import simulate
 from simnet.config import NetConfig
 from swarm_node import SWARM, Spec, live_together, relays
 
+from shoal_extras.archive.follow import HEARD
+
 TRAINING = 2.0
 KINDS = ("relay", "folder", "archive")
 Row = dict[str, Any]
@@ -121,8 +123,9 @@ def breaks(rows: list[Row]) -> list[str]:
                 found.append(
                     f"- **{how.capitalize()}**: one core is full at some {100 * row['nodes'] / used:,.0f} nodes."
                 )
-                rate = row["rollouts out (KB/s)"] + (row["rollouts in (KB/s)"] if how == "relay" else 0.0)
-                found[-1] += f" A network of 1 Gbit/s is full at some {125_000 / rate:,.0f}."
+                rate = row["rollouts out (KB/s)"] + row["rollouts in (KB/s)"]
+                network = f"A network of 1 Gbit/s is full at some {125_000 / rate:,.0f}."
+                found[-1] += f" {network}" if how == "relay" else f" It hears {HEARD} at most."
     for row in rows:
         if row["how"] == "simulated":
             load = row["a relay would carry (MB/s)"]
@@ -184,7 +187,8 @@ def draw(rows: list[Row], path: Path) -> None:
         axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
         axes.set_xticks([], minor=True)
         axes.set_title(name, fontsize=10)
-        axes.legend(fontsize=8)
+        if sizes:
+            axes.legend(fontsize=8)
     figure.savefig(path)
 
 

@@ -33,6 +33,7 @@ from shoal_extras.places.store import Store, Unfinished, open_store, read_messag
 EVERY: Final = 300.0  # seconds after which a file is written, if there is anything to write
 LOOK: Final = 1.0  # seconds between two looks at a place
 WAITING: Final = 128, 64 << 20  # messages of one node that wait, and bytes of all
+HEARD: Final = 512  # nodes that are heard by a relay, at most: as many as one search finds
 Message = tuple[str, bytes]
 """An address, and what came from it."""
 
@@ -99,7 +100,7 @@ def follow(config: Config, archive: Path, until: Callable[[], bool], on_progress
             if channel == "rollouts" and len(data) <= MAX_BYTES:
                 inbox.put(address, data, len(data))
 
-        context = TransportContext(name, Identity.generate(), arrived, secret, MAX_BYTES)
+        context = TransportContext(name, Identity.generate(), arrived, secret, MAX_BYTES, neighbours=HEARD)
         if config.network.carrier == "place":
             source = _of_place(config.network.connect, context)
         else:

@@ -17,9 +17,10 @@ from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.rollout import Rollout
+from shoal.transports.zenoh.neighbours import CANDIDATES, Neighbours
 from shoal.wire.rollouts import open_envelope, seal
 from shoal_extras.archive.contents import export
-from shoal_extras.archive.follow import follow
+from shoal_extras.archive.follow import HEARD, follow
 from shoal_extras.archive.format import Row, write_part
 from shoal_extras.archive.merge import rewrite, withdraw
 from shoal_extras.archive.reader import read_groups
@@ -173,6 +174,16 @@ def test_a_swarm_is_followed_until_it_is_stopped(tmp_path: Path, monkeypatch: py
         assert keeper.left_out == {"swarm or key": 2, "not kept": 1, "malformed": 1}
         assert {group.envelope for group in read_groups(tmp_path / "a")} == set(good)
     assert verify(tmp_path / "a", START).wrong == {}
+
+
+def test_it_listens_to_all_nodes_of_a_relay_that_a_search_finds() -> None:
+    """Without need of more, a node listens to some of these."""
+    others = [f"node {number}" for number in range(100)]
+    some, every = Neighbours("me", random.Random(0)), Neighbours("me", random.Random(0), start=HEARD, most=HEARD)
+    for neighbours in (some, every):
+        neighbours.found(others, [], 0.0)
+    assert len(some.choose(0.0)) < len(every.choose(0.0)) == len(others)
+    assert HEARD == CANDIDATES
 
 
 def test_a_place_is_kept_whole_whatever_strangers_add(tmp_path: Path) -> None:

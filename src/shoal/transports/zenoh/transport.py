@@ -21,7 +21,7 @@ from shoal.admission.bounded import Newest
 from shoal.config.sections import NetworkConfig
 from shoal.transports.base import Channel, Presence, Transport, TransportContext, Unreachable
 from shoal.transports.zenoh.key_expressions import Keys
-from shoal.transports.zenoh.neighbours import START, Neighbours
+from shoal.transports.zenoh.neighbours import MOST, START, Neighbours
 from shoal.transports.zenoh.offers import OfferedRollouts
 from shoal.transports.zenoh.session import limits_of, node_config, open_session, options_of
 from shoal.transports.zenoh.subscriptions import Subscriptions, direct, hear_notices
@@ -49,7 +49,7 @@ class ZenohTransport(Transport):
             self.keys,
             id,
             partial(context.deliver, "rollouts"),
-            neighbours=Neighbours(id, Random(), start=start),
+            neighbours=Neighbours(id, Random(), start=start, most=max(MOST, start)),
             dropped=self.dropped,
             clocks=context.clocks,
         )
