@@ -38,7 +38,7 @@ envelopes, `completions` a row for each answer. Anybody can make the questions a
 `pip install shoal && shoal verify {first}`. The clocks of these nodes were set: a round is a minute.
 
 Answers are under CC0-1.0. The questions are made by reasoning-gym (Apache-2.0) from task, seed and index; they are not
-of any data set. Keys are pseudonyms.
+of any data set. Keys are pseudonyms. A model `base:NAME` was made for the study (studies/commons.toml) and learned on.
 
 | archive | task | model | answers | right |
 |---|---|---|---|---|

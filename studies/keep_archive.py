@@ -3,7 +3,8 @@
     python studies/keep_archive.py studies/commons.toml "live swarm" 2300 archives/alike
 
 Each node signs with a key that follows from its name and the seed, so the same call gives the same archive. Its
-questions are those of its key, as in a swarm of strangers.
+questions are those of its key, as in a swarm of strangers. A model that the study makes is named as in the study,
+`base:able`. What is kept is what `shoal archive` keeps of a live swarm: `shoal verify archives/alike` finds no fault.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import structs
 
 from shoal.identity.keys import Identity
+from shoal.membership.settings import public_name
 from shoal.node import Node
 from shoal.policy.fetch import fetch_models
 from shoal.protocols import Policy
@@ -29,7 +31,8 @@ from shoal.rollout import Rollout
 from shoal.runs.folder import RunFolder
 from shoal.runs.run import Run
 from shoal.wire.rollouts import seal
-from shoal_extras.archive.format import Row, begin, chunks, write_part
+from shoal_extras.archive.follow import Keeper, Message
+from shoal_extras.archive.format import Row
 from shoal_lab.bases import make_base
 from shoal_lab.cells import Silent
 from shoal_lab.experiment import Controlled, Experiment
@@ -42,35 +45,38 @@ BEGAN = 1_790_000_000  # seconds since 1970 of the first round; a round is a min
 class Keeping(Controlled):
     """A node's place in the swarm, whose key its questions follow from."""
 
-    def __init__(self, within: Controlled, name: str, identity: Identity, kept: dict[bytes, Row]) -> None:
-        super().__init__(within.swarm, within.settings, within.seed, within.attack)
-        self.identity, self.kept = identity, kept
+    def __init__(self, within: Controlled, name: str, identity: Identity, model: str, kept: list[Message]) -> None:
+        super().__init__(within.swarm, within.settings, 0, within.attack)
+        self.identity, self.model, self.kept = identity, model, kept
         self.seed_key = (name, identity.id)
         self.name = name
-        self.node: Node
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
-        rewards = {scored.rollout.slot: scored for scored in self.node.local}
         for rollout in rollouts:
-            scored, own = rewards[rollout.slot], structs.replace(rollout, node=self.identity.name)
-            data = seal(own, self.identity, self.name, BEGAN + 60.0 * rollout.round + rollout.slot)
-            self.kept[data] = Row.made(data, scored.question, scored.rewards)
+            own = structs.replace(rollout, node=self.identity.name)
+            now = BEGAN + 60.0 * rollout.round + rollout.slot
+            self.kept.append((self.identity.id, seal(own, self.identity, self.name, now, model=self.model)))
         super().share(rollouts)
 
 
 class Kept(Experiment):
     """Nodes whose rollouts are kept."""
 
-    kept: dict[bytes, Row]
+    kept: list[Message]
 
     def make_node(self, name: str, policy: Policy) -> Node:
         node = super().make_node(name, policy)
         assert isinstance(node.swarm, Controlled)
         secret = hashlib.sha256(f"{self.config.seed} {name}".encode()).digest()
         identity = Identity(Ed25519PrivateKey.from_private_bytes(secret))
-        node.swarm = place = Keeping(node.swarm, "lagoon", identity, self.kept)
-        place.node = node
+        model = model_name(self.config.node_models[name])
+        node.swarm = Keeping(node.swarm, self.config.network.name, identity, model, self.kept)
         return node
+
+
+def model_name(model: str) -> str:
+    """What a model is called in public: a base of the study as the study calls it."""
+    return public_name(model) or f"base:{Path(model).name}"
 
 
 def keep(file: Path, arm: str, seed: int, out: Path) -> None:
@@ -81,16 +87,15 @@ def keep(file: Path, arm: str, seed: int, out: Path) -> None:
     for path in map(Path, config.policy.model):
         if path.parent.name == BASES and not path.exists():
             make_base(study.bases[path.name], study.bases[path.name].start or None, path)
-    Kept.kept = {}
+    Kept.kept = []
     scratch = Path(tempfile.mkdtemp())
     with closing(RunFolder.create(scratch / "run", config.to_toml())) as run, closing(Kept(config, None)) as nodes:
         Run(nodes, run, Silent(lambda round: print(f"round {round}", flush=True)), None).go(Event())
-    rows = sorted(Kept.kept.values(), key=lambda row: (row.opened().time, row.id))
-    begin(out)
-    for chunk in chunks(iter(rows)):
-        write_part(out, chunk)
     shutil.rmtree(scratch)
-    print(f"{len(rows)} groups in {out}")
+    with closing(Keeper(config, out)) as keeper:
+        for message in sorted(Kept.kept, key=lambda message: (Row(message[1]).opened().time, Row(message[1]).id)):
+            keeper.take([message])
+    print(f"{keeper.kept} groups in {out}; left out: {dict(keeper.left_out)}")
 
 
 if __name__ == "__main__":
