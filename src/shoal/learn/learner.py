@@ -27,7 +27,7 @@ from shoal.learn.vocabulary import gradients_in_place
 from shoal.learn.weights import make_weight
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
-from shoal.policy.device import give_back
+from shoal.policy.device import give_back, is_out_of_memory
 from shoal.policy.flops import Flops
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import align
@@ -169,7 +169,7 @@ class GRPOLearner:
                     sums.add(found.tokens, **found.sums)
                     return True
                 except RuntimeError as error:
-                    if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                    if not is_out_of_memory(error):
                         raise
                     self.optimizer.zero_grad(set_to_none=True)
             give_back()

@@ -87,6 +87,11 @@ def free_ram() -> int:
     return min(available)
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether it says that memory ran out: a GPU's, or this machine's."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def give_back() -> None:
     """Gives memory that was freed, but that the C library keeps for later, back to the system: some 1.5 GB after the
     updates of four nodes of 135 million parameters. It takes a millisecond, and does nothing without glibc."""

@@ -76,7 +76,7 @@ class Observer:
             said = len(turns[place])
             if result.failure or len(result.observations) < said:
                 continue
-            self.observations[ended[place][:2]].append(result.observations[-1])
+            self.observations[ended[place][:2]][said - 1 :] = result.observations[-1:]  # it may be held again
             if not result.ended and said < questions[place].turns:
                 found[place] = self._between.ids(result.observations[-1])
         return found

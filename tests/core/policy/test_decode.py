@@ -14,7 +14,7 @@ from tiny import ARCHITECTURES, CPU, InDouble, in_double, make_model, make_token
 
 from shoal.errors import UserError
 from shoal.policy.decoders import bucket, own, rows
-from shoal.policy.decoders.base import Sampled, Sampling, check_decoder, ordinary_tokens
+from shoal.policy.decoders.base import Request, Sampled, Sampling, check_decoder, ordinary_tokens
 from shoal.policy.decoders.draw import draw
 from shoal.policy.decoders.graphs import Graphs
 from shoal.policy.decoders.own import cache_bytes_per_token, sample
@@ -306,3 +306,47 @@ def test_no_control_token_decides_whether_a_model_can_be_decoded() -> None:
     V = model.config.vocab_size
     assert all(V // 2 <= token < V for token in ordinary_tokens(model))
     assert len(set(ordinary_tokens(model))) == 8
+
+
+def without_memory_for(answers: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Batches of more answers run out of memory. Gives the answers of each batch that was tried."""
+    tried: list[int] = []
+
+    def limited(model: Any, prompts: Sequence[Sequence[int]], num_generations: int, *rest: Any) -> list[list[Sampled]]:
+        tried.append(len(prompts) * num_generations)
+        if tried[-1] > answers:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return sample(model, prompts, num_generations, *rest)
+
+    monkeypatch.setattr(own, "sample", limited)
+    return tried
+
+
+def asked(num_generations: int = 3) -> Request:
+    return Request(PROMPTS, num_generations, range(len(PROMPTS)), Sampling(max_completion_length=4), frozenset())
+
+
+def test_where_memory_runs_out_fewer_are_answered_at_once_and_the_answers_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(own, "say_once", said.append)
+    decoder = own.OwnDecoder(LanguageModel("tiny", make_model(), make_tokenizer(), frozenset([1]), 1, 0), CPU)
+    whole = [[each.token_ids for each in group] for group in decoder.decode(asked())]
+    tried = without_memory_for(6, monkeypatch)
+    assert [[each.token_ids for each in group] for group in decoder.decode(asked())] == whole
+    assert tried == [12, 6, 6]
+    assert said == ["memory ran out while answering: at most 6 answers are written at once from now on"]
+    tried.clear()
+    decoder.decode(asked())
+    assert tried == [6, 6], "the next round begins with what there was room for"
+
+
+def test_a_question_without_room_for_its_answers_is_left_out_but_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = LanguageModel("tiny", make_model(), make_tokenizer(), frozenset([1]), 1, 0)
+    decoder = own.OwnDecoder(lm, CPU)
+    decoder.decode(asked())
+    without_memory_for(2, monkeypatch)
+    assert decoder.decode(asked()) == [[]] * len(PROMPTS)
+    with pytest.raises(UserError, match="lower --num-generations"):
+        own.OwnDecoder(lm, CPU).decode(asked())

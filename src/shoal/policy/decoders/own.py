@@ -9,6 +9,7 @@ Shape suffixes: Q prompts, P positions in a prompt behind its prefix, B living c
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,14 +18,14 @@ import torch
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.errors import UserError
+from shoal.errors import UserError, say_once
 from shoal.policy.attention import KeysValues, Reading, attention
 from shoal.policy.decoders.base import Request, Sampled, Sampling
 from shoal.policy.decoders.bucket import Bucket
 from shoal.policy.decoders.graphs import Graphs
 from shoal.policy.decoders.rows import Rows
 from shoal.policy.decoders.turns import Conversations
-from shoal.policy.device import Placement
+from shoal.policy.device import Placement, give_back, is_out_of_memory
 from shoal.policy.families import batches, families
 from shoal.policy.loading import LanguageModel
 from shoal.policy.pictures import positions
@@ -53,11 +54,15 @@ class OwnDecoder:
     def __init__(self, lm: LanguageModel, placement: Placement) -> None:
         self.lm, self.placement = lm, placement
         self._graphs = Graphs(lm.model, placement) if placement.device.type == "cuda" else None
+        self._most, self._has_decoded = sys.maxsize, False
+        """Completions of a batch, at most; whether any batch had room."""
 
     def update_weights(self) -> None:
         """Nothing to do."""
 
     def decode(self, request: Request) -> list[list[Sampled]]:
+        """Where memory runs out, fewer questions are answered at once from then on, with the same answers. A question
+        without room for its answers alone gets none. Raises `UserError` if that is so of the first."""
         model, G, dialogue = self.lm.model, request.num_generations, request.dialogue
         longest = dialogue.longest if dialogue else request.sampling.max_completion_length
         room = CACHE_BYTES // cache_bytes_per_token(model)
@@ -66,23 +71,44 @@ class OwnDecoder:
         kept = None if self._graphs is None else self._graphs.copies
         with cast_once(model, self.placement, kept), reporting(model, request.on_progress) as tell:
             for batch in batches(request.prompts, room, G * longest):
-                groups = sample(
-                    model,
-                    [request.prompts[number] for number in batch],
-                    G,
-                    request.sampling,
-                    request.stop_ids,
-                    self.placement,
-                    [request.seeds[number] for number in batch],
-                    lambda ended, done=done: tell(done + ended),  # type: ignore[misc]
-                    Conversations(dialogue, batch, G) if dialogue else None,
-                    self._graphs,
-                    request.on_tokens,
-                )
+                groups = self._answers(request, batch, lambda ended, done=done: tell(done + ended))  # type: ignore[misc]
                 done += len(batch)
                 for number, group in zip(batch, groups, strict=True):
                     found[number] = group
         return found
+
+    def _answers(self, request: Request, batch: list[int], tell: OnProgress) -> list[list[Sampled]]:
+        """The answers to some of the prompts, at once or as many as there is memory for."""
+        G, dialogue = request.num_generations, request.dialogue
+        if len(batch) > max(1, self._most // G):
+            half = len(batch) // 2
+            return self._answers(request, batch[:half], tell) + self._answers(request, batch[half:], tell)
+        try:
+            groups = sample(
+                self.lm.model,
+                [request.prompts[number] for number in batch],
+                G,
+                request.sampling,
+                request.stop_ids,
+                self.placement,
+                [request.seeds[number] for number in batch],
+                tell,
+                Conversations(dialogue, batch, G) if dialogue else None,
+                self._graphs,
+                request.on_tokens,
+            )
+            self._has_decoded = True
+            return groups
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        give_back()  # now that nothing refers to what the batch had
+        self._most = len(batch) // 2 * G
+        said = f"memory ran out while answering {len(batch)} question(s) at once"
+        if len(batch) == 1 and not self._has_decoded:
+            raise UserError(f"{said}: lower --num-generations or --max-completion-length")
+        say_once(f"{said}: fewer are asked at once from now on, and one that alone takes too much gets no answer")
+        return self._answers(request, batch, tell) if len(batch) > 1 else [[]]
 
 
 @contextmanager
