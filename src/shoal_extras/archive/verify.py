@@ -3,11 +3,10 @@
 import argparse
 import json
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import repeat
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
@@ -154,10 +153,18 @@ def verify(archive: Path, start: Start, on_progress: Callable[[int], None] = lam
             finally:
                 readers.put(reader)
 
+        def row_groups() -> Iterator[Rows]:
+            ahead = deque[Future[Rows]]()  # across files, so that no process waits
+            for name in parts_of(archive):
+                for number in range(work(name, -1).groups):
+                    ahead.append(pool.submit(work, name, number))
+                    if len(ahead) > 2 * PROCESSES:
+                        yield ahead.popleft().result()
+            yield from (each.result() for each in ahead)
+
         pool = ThreadPoolExecutor(PROCESSES)
         stack.callback(pool.shutdown, cancel_futures=True)
-        parts = ((name, range(work(name, -1).groups)) for name in parts_of(archive))
-        for rows in (rows for name, groups in parts for rows in pool.map(work, repeat(name), groups)):
+        for rows in row_groups():
             for found in rows.found:
                 until, _ = gone.get((found.key, found.swarm), (-1.0, b""))
                 wrong = [found.reason or marks.add(found), *found.wrong, "" if rows.columns else "columns"]

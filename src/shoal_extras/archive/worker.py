@@ -26,8 +26,8 @@ from shoal.sandbox.verifier import MAX_TEXT
 from shoal.sandbox.worker import judged
 from shoal.tasks.draw import Tasks
 from shoal.untrusted import open_regular, printable
-from shoal.wire.rollouts import Malformed, NewerVersion, Statement, check_signature, open_envelope
-from shoal_extras.archive.format import COMPLETIONS, GROUPS, SCHEMAS, Row, tables
+from shoal.wire.rollouts import Malformed, NewerVersion, Statement, check_signature
+from shoal_extras.archive.format import COMPLETIONS, GROUPS, SCHEMAS, Row, opened, tables
 
 MEMORY = 1 << 29  # bytes that reading a file may take beyond what pyarrow reserves
 MAX_PART, FOOTER, MOST_GROUPS, MOST_ROWS, MOST_BYTES = 64 << 20, 1 << 20, 1024, 1 << 20, 64 << 20
@@ -175,7 +175,7 @@ def examine(data: bytes, tasks: Tasks | None, context: bytes) -> Found:
     """What is true of an envelope. Without `tasks` only who signed it, and whether its maker kept the rules."""
     id = hashlib.blake2b(data, digest_size=16).hexdigest()
     try:
-        said, envelope = open_envelope(data)
+        said, envelope = opened(data)
     except (Malformed, NewerVersion) as error:
         return Found("version" if isinstance(error, NewerVersion) else "malformed", id=id)
     if not check_signature(envelope, said, context):
