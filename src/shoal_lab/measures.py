@@ -174,7 +174,8 @@ def summary(
         measured = series(own, key)
         ends = {node: sums.get(last[node], math.nan) for node, sums in totals(own, key).items() if node in measured}
         figures[f"per_node/{key}"] = _mean(ends.get(node, math.nan) for node in spent)
-    figures["total/refused"] = float(sum(map(_counted, curves(series(metrics, "rollouts/refused")).values())))
+    steps = [(read.diff().fillna(read), read) for read in curves(series(metrics, "rollouts/refused")).values()]
+    figures["total/refused"] = float(sum(step.where(step >= 0, read).sum() for step, read in steps))  # it may restart
     return figures
 
 
@@ -188,12 +189,6 @@ def _per_flop(curve: pd.Series, until: float | None, spent: pd.Series) -> float:
     seen = spent[spent.index.isin(curve.index)]
     enough = (seen <= (math.inf if until is None else until)).sum() >= FEWEST
     return area(curve, until, spent) if enough and until != 0 else math.nan
-
-
-def _counted(readings: pd.Series) -> float:
-    """What a counter that may start again from 0 has counted."""
-    steps = readings.diff().fillna(readings)
-    return float(steps.where(steps >= 0, readings).sum())
 
 
 def _mean(figures: Iterable[float]) -> float:

@@ -21,7 +21,7 @@ from shoal_lab.cells import installed
 from shoal_lab.contrasts import Verdict, ratios, verdicts
 from shoal_lab.figures import draw_curves
 from shoal_lab.report_text import markdown
-from shoal_lab.results import Results, RunResult, by_seed, read_results
+from shoal_lab.results import Results, by_seed, read_results
 from shoal_lab.statistics import ALPHA, iqm_interval
 
 REPORT = "report"
@@ -56,13 +56,15 @@ def gather(results: Results, found: Sequence[Verdict]) -> dict[str, Any]:
     """The content of the report as plain data: `report.json`."""
     study = results.study
     own = [run for run in results.finished if run.cell.is_own]  # a run that two arms share counts once
+    ran = pd.DataFrame([run.versions for run in results.finished])
+    versions = {name: " and ".join(sorted(ran[name].dropna().unique())) for name in sorted(ran)}
     return study.model_dump(include={"title", "about", "expect", "changed", "seeds", "figure"}) | {
         "command": f"shoal lab run {results.folder / 'study.toml'}" + (" --allow-code" if study.code else ""),
         "alpha": ALPHA,
         "finished": len(own),
         "unfinished": [str(cell) for cell in results.unfinished if cell.is_own],
         "seconds": float(pd.Series([run.seconds for run in own]).sum()),
-        "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
+        "versions": {"of the runs": versions, "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
         "regimes": {regime: _regime(results, regime) for regime in results.runs},
         "contrasts": [contrast_data(verdict) for verdict in found],
@@ -104,9 +106,3 @@ def contrast_data(verdict: Verdict) -> dict[str, Any]:
         "relative": verdict.relative and asdict(verdict.relative)
     }
     return (asdict(verdict.contrast) if verdict.contrast else {}) | spec | said
-
-
-def _versions(runs: list[RunResult]) -> dict[str, str]:
-    """Versions of the software of all runs."""
-    found = pd.DataFrame([run.versions for run in runs])
-    return {name: " and ".join(sorted(found[name].dropna().unique())) for name in sorted(found)}

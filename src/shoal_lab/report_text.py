@@ -84,7 +84,8 @@ def expectations(data: dict[str, Any]) -> str:
         "(held-out pass@1 less what answers get that ignore the question, where that is known; – where next to nothing "
         "is left), with 95 % intervals of the paired bootstrap."
     )
-    lines.append("\n".join(f"- {_sentence(each)}" for each in contrasts))
+    concluded = "- {sentence} (`{figure}`)", "- {title}: cannot be concluded. {sentence}"
+    lines.append("\n".join(concluded["adjusted_p" not in each].format(**each) for each in contrasts))
     return "\n\n".join(lines)
 
 
@@ -95,12 +96,6 @@ def _p(contrast: dict[str, Any]) -> str:
         return p
     beyond = f", of more {contrast['adjusted_beyond_p']:.3g}" if contrast["found"] in ("above", "below") else ""
     return f"of equality {p}{beyond}"
-
-
-def _sentence(contrast: dict[str, Any]) -> str:
-    if "adjusted_p" in contrast:
-        return f"{contrast['sentence']} (`{contrast['figure']}`)"
-    return f"{contrast['title']}: cannot be concluded. {contrast['sentence']}"
 
 
 def number(value: float) -> str:

@@ -10,14 +10,12 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
 from rich.console import Console
-from rich.status import Status
 from rich.text import Text
 
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
@@ -107,7 +105,7 @@ def command(args: argparse.Namespace) -> int:
             question = Question(ID, said, asking)
             with notes.status(Text(f"asking {printable(label, 60)}")) as status:
                 if isinstance(policy, LanguagePolicy):
-                    policy.on_text = partial(_show, status)
+                    policy.on_text = lambda text, to=status: to.update(Text(printable(text.strip()[-SHOWN:])))
                 [answers] = policy.generate([question], args.num, seed)
             if policy.trouble:
                 notes.print(Text(printable(policy.trouble), "red"))
@@ -130,11 +128,6 @@ def command(args: argparse.Namespace) -> int:
         except UserError as error:  # the question may be too long
             notes.print(Text(printable(str(error)), "red"))
     return 0
-
-
-def _show(status: Status, text: str) -> None:
-    """Shows the end of an answer while it comes."""
-    status.update(Text(printable(text.strip()[-SHOWN:])))
 
 
 def _settings(args: argparse.Namespace) -> tuple[Config, dict[str, str], Path | None]:

@@ -50,7 +50,9 @@ def asked_source(template: ChatTemplate, asking: Sequence[Message], tokenizer: A
     chat = [*([("system", "\n\n".join(systems))] if systems else []), *others]
     ask = ASK + (MERGE if systems and not template.takes((*(role for role, _ in chat), "user")) else "")
     plain = PlainText(tokenizer)
-    messages = [{"role": role, "content": template.content(plain.defused(_shown(text)))} for role, text in chat]
+    # without control characters, which not every reader of Jinja knows how to write
+    chat = [(role, re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "", encodable(text))) for role, text in chat]
+    messages = [{"role": role, "content": template.content(plain.defused(text))} for role, text in chat]
     if date:  # llama.cpp says that of the day
         day = TODAY.strftime(date[1]) if date[1] else date[2]
         ask = f"{{%- set date_string = {_literal(day)} %}}\n{ask}"
@@ -77,11 +79,6 @@ def _message(entry: Any) -> Message:
     if entry["role"] not in ROLES or not isinstance(content, str):
         raise ValueError("no message")
     return Message(entry["role"], content)
-
-
-def _shown(text: str) -> str:
-    """Without control characters, which not every reader of Jinja knows how to write."""
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "", encodable(text))
 
 
 def _literal(value: Any) -> str:

@@ -173,7 +173,8 @@ def _load(
                 part = SETTINGS
                 GenerationConfig.from_pretrained(source, local_files_only=True)  # a damaged one would be left out
             facts = facts_of(Path(source) / options["gguf_file"], config) if "gguf_file" in options else None
-            if not (facts.has_eos if facts else _has_eos(config.get_config_dict(source, **options)[0])):
+            said = {} if facts else config.get_config_dict(source, **options)[0]
+            if not (facts.has_eos if facts else "eos_token_id" in {**said, **(said.get("text_config") or {})}):
                 config.eos_token_id = config.get_text_config().eos_token_id = None  # not a default of transformers
             if facts and facts.rope:
                 config.rope_parameters = facts.rope
@@ -223,18 +224,14 @@ def check_weights(name: str, found: Mapping[str, Any]) -> None:
     found = {keys: {key for key in found.get(keys) or () if not str(key).endswith(CONSTANT)} for keys, _ in wrong}
     others = sorted(found["unexpected_keys"])
     for keys, what in wrong:
-        names = sorted(map(_named, found[keys]))
+        # of a weight in another shape this and the model's own
+        names = sorted(k if isinstance(k, str) else f"{k[0]} ({list(k[1])} for {list(k[2])})" for k in found[keys])
         if names:
             alike = next((other for other in others for key in names if other.endswith(f".{key}")), "")
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             shown = printable(", ".join(names[:SHOWN]), 300) + more
             hint = f" (they have {printable(alike, 100)})" if keys == "missing_keys" and alike else ""
             raise UserError(f"model '{name}' cannot be loaded: its files {what} the weights {shown}{hint}")
-
-
-def _named(key: str | tuple[str, Any, Any]) -> str:
-    """A weight, and of one in another shape this and the model's own."""
-    return key if isinstance(key, str) else f"{key[0]} ({list(key[1])} for {list(key[2])})"
 
 
 def _check_index(file: Path) -> None:
@@ -390,11 +387,6 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     for value in (model.generation_config.eos_token_id, text.eos_token_id, tokenizer.eos_token_id):
         ids.update(_ids(value))
     return frozenset(i for i in ids if isinstance(i, int) and 0 <= i < V)
-
-
-def _has_eos(said: dict[str, Any]) -> bool:
-    """Whether a model's config.json has an end-of-sequence token."""
-    return any("eos_token_id" in part for part in (said, said.get("text_config") or {}))
 
 
 def _ids(value: Any) -> list[Any]:

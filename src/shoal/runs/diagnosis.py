@@ -108,7 +108,10 @@ class Diagnosis:
             at = f"all rewards {same}, and " if own else ""
             at += f"{every} were cut at {policy.max_completion_length} tokens"
             return "cut", at, "raise --max-completion-length, or ask for a short answer"
-        if not own and not any(map(self._in_form, groups)):
+        forms = [
+            self.tasks.lookup(scored.question.id)[1].answer for scored in groups for _ in scored.rollout.completions
+        ]
+        if not own and all(extract(one.text, form) is None for one, form in zip(answers, forms, strict=True)):
             what = f"none of {len(answers)} answers has the form asked for"
             return "form", what, "show it in the prompt, or by worked examples (--examples 3)"
         if all(len({answer.text for answer in scored.rollout.completions}) == 1 for scored in groups):
@@ -128,11 +131,6 @@ class Diagnosis:
         texts = (scored.question.shown, scored.rollout.completions[0].text, right or "")
         question, answer, right = (" ".join(printable(text, n).split()) for text, n in zip(texts, QUOTED, strict=True))
         return f'  "{question}" -> "{answer}" ({f"right: {right}" if right else f"reward {scored.rewards[0]:.2f}"})'
-
-    def _in_form(self, scored: Scored) -> bool:
-        """Whether any answer is in the form that its task asks for."""
-        form = self.tasks.lookup(scored.question.id)[1].answer
-        return any(extract(completion.text, form) is not None for completion in scored.rollout.completions)
 
 
 class FailedScoring:

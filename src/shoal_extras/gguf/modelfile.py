@@ -8,7 +8,6 @@ between two messages, whatever the family. A template that writes something else
 text before the last question, gets one question alone, with all that stands around it.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -118,12 +117,8 @@ def _alone(template: ChatTemplate, asking: Sequence[tuple[str, str]], begin: str
 def _go(text: str) -> str:
     """A text as a string of Go's."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{re.sub(r"[^ -~]", _escape, escaped)}"'
-
-
-def _escape(found: re.Match[str]) -> str:
-    """A Modelfile drops what is not printable."""
-    return found[0] if found[0].isprintable() else f"\\U{ord(found[0]):08x}"
+    # A Modelfile drops what is not printable.
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
 
 
 def _stops(lm: LanguageModel) -> list[str]:

@@ -167,7 +167,10 @@ class Reader:
             self._left -= 1 << 20
             self._dropped["bad file"] += 1
         except OSError as error:
-            if self._is_away(place):
+            away = True
+            with suppress(OSError):
+                away = not any(place.store.names(self._context.prefix))
+            if away:
                 self._unread.setdefault(file.address, []).append((file, place))
                 self._left = 0
             elif not isinstance(error, FileNotFoundError):  # else its node has removed it
@@ -178,8 +181,3 @@ class Reader:
                 self._queues[file.address] = deque(messages)
             if len(self._queues) > QUEUES:
                 del self._queues[next(iter(self._queues))]
-
-    def _is_away(self, place: Place) -> bool:
-        with suppress(OSError):
-            return not any(place.store.names(self._context.prefix))
-        return True

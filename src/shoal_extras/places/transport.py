@@ -118,7 +118,8 @@ class PlaceTransport(Transport):
                 self._save()
                 if not (box := self._outbox):
                     return
-                due = not self._failures and now - self._sealed >= self._interval()  # else few files, full ones
+                interval = max(self._own.every, min(60.0, len(self._reader.heard) / 20))  # all add some twenty a second
+                due = not self._failures and now - self._sealed >= interval  # else few files, full ones
                 if ending or due or box.size >= FULL:
                     box.seal(time.time())
                     self._sealed = now
@@ -143,10 +144,6 @@ class PlaceTransport(Transport):
             self._unsent = f"{self._own.name} cannot be written: {reason(error)}; what this node shares waits here"
         except Exception:
             self.fault("writing to the place")
-
-    def _interval(self) -> float:
-        """Seconds between two own files: all nodes together add some twenty in a second."""
-        return max(self._own.every, min(60.0, len(self._reader.heard) / 20))
 
     def _read(self) -> None:
         listed = time.monotonic()

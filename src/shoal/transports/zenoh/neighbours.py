@@ -163,7 +163,8 @@ class Neighbours:
             self._candidates = []
         self._end_trial(now)
         while len(self.chosen) > self.wanted + (self._guest is not None):
-            self._drop(min(self.chosen.keys() - {self._guest}, key=self._worth))
+            worth = {id: (n.unanswered < SILENT, n.brought, id) for id, n in self.chosen.items() if id != self._guest}
+            self._drop(min(worth, key=worth.__getitem__))
         self._exchange(now)
         for _ in range(self.wanted - len(self.chosen)):
             self._take(self._next(), now)
@@ -215,9 +216,6 @@ class Neighbours:
         self.chosen[id] = Neighbour(now)
         if id in self._candidates:
             self._candidates.remove(id)
-
-    def _worth(self, id: str) -> tuple[bool, int, str]:
-        return self.chosen[id].unanswered < SILENT, self.chosen[id].brought, id
 
     def _drop(self, id: str) -> None:
         del self.chosen[id]

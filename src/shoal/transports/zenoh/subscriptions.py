@@ -111,7 +111,8 @@ class Subscriptions:
         for id in chosen - self.subscribers.keys():
             with self.lock:
                 self._heard[id] = RecentKeys(HEARD)
-            self.subscribers[id] = self._subscribe(session, id)
+            heard = direct(lambda sample, id=id: self._arrived(id, sample.payload.to_bytes()))
+            self.subscribers[id] = session.declare_subscriber(self.keys.rollouts(id), heard)
         self._catch_up(queries, now)
         if links:
             self._ask(queries, now)
@@ -166,10 +167,6 @@ class Subscriptions:
                 missed = missed[-HISTORY:] if len(missed) == len(offer.digests) else missed
                 queries.fetch(offer.id, missed, partial(self._arrived, offer.id))
                 self._asked[offer.id] = now - ASK + ASK_AGAIN  # to see soon whether they have come
-
-    def _subscribe(self, session: zenoh.Session, id: str) -> zenoh.Subscriber[None]:
-        key = self.keys.rollouts(id)
-        return session.declare_subscriber(key, direct(lambda sample: self._arrived(id, sample.payload.to_bytes())))
 
     def _arrived(self, peer: str, data: bytes) -> None:
         """Zenoh's callback: a message under the key expression of `peer`, where anybody may write, or one that this
