@@ -1,7 +1,8 @@
 """What archives cost.
 
 python benchmarks/archives.py verify ARCHIVE ...     # rollouts a second of `shoal verify`, three passes
-python benchmarks/archives.py memory 2500            # two archives of so many megabytes: memory that merging them takes
+python benchmarks/archives.py memory 2500            # two archives of so many megabytes: memory to merge and verify
+                                                     # WITHIN="WORDS": programs that are measured run behind these
 """
 
 import json
@@ -14,8 +15,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
-from shoal.rollout import Completion, QuestionId, Rollout
+from shoal.rollout import Completion, Rollout
+from shoal.tasks import Tasks
 from shoal.wire.rollouts import seal
 from shoal_extras.archive.format import Row, begin, chunks, write_part
 from shoal_extras.archive.merge import rewrite
@@ -40,13 +43,13 @@ def rates(*archives: str) -> dict[str, object]:
 def memory(megabytes: str) -> dict[str, object]:
     """Two archives that are merged: each has every second rollout."""
     count = int(float(megabytes) * 1e6 / TEXT)
-    maker = Identity.generate()
+    maker, tasks = Identity.generate(), Tasks(TasksConfig())
 
     def made(numbers: range) -> Iterator[Row]:
         for number in numbers:
-            question = QuestionId("chain_sum", "0", "0", number, 0)
-            text = Completion.of(os.urandom(TEXT // 2).hex())
-            rollout = Rollout(question, "0", (text,), maker.name, number)
+            [question] = tasks.draw(1, "lagoon", maker.id, number)
+            text = Completion.of(os.urandom(TEXT // 2).hex(" ", 16))
+            rollout = Rollout(question.id, question.hash, (text,), maker.name, number)
             yield Row(seal(rollout, maker, "lagoon", 1.8e9 + number))
 
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
@@ -55,30 +58,33 @@ def memory(megabytes: str) -> dict[str, object]:
             begin(archive)
             for chunk in chunks(made(numbers)):
                 write_part(archive, chunk)
-        code = f"import sys; sys.argv = ['', 'merge', {str(one)!r}, {str(two)!r}, {str(both)!r}]; import runpy; "
-        done = subprocess.run(
-            [sys.executable, "-c", code + f"runpy.run_path({__file__!r}, run_name='__main__')"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        found = {}
+        for words in (["merge", one, two, both], ["verified", both]):
+            command = [*os.environ.get("WITHIN", "").split(), sys.executable, __file__, *map(str, words)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+            found[words[0]] = json.loads(done.stdout)
         size = sum(path.stat().st_size for path in both.rglob("*.parquet"))
-        return {"rows": count, "envelope_bytes": count * TEXT, "written_bytes": size} | json.loads(done.stdout)
+        return {"rows": count, "envelope_bytes": count * TEXT, "written_bytes": size} | found
 
 
 def merge(one: str, two: str, both: str) -> dict[str, object]:
     began = time.perf_counter()
     count = rewrite([Path(one), Path(two)], Path(both))
+    return {"kept": count["kept"], "seconds": round(time.perf_counter() - began, 1)} | peaks()
+
+
+def verified(archive: str) -> dict[str, object]:
+    found = verify(Path(archive), start_of(None))
+    return {"rollouts": found.rollouts, "wrong": dict(found.wrong), "seconds": round(found.seconds, 1)} | peaks()
+
+
+def peaks() -> dict[str, int]:
+    """The most memory (MB) of this process, and of the largest of those that it started."""
     own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    seconds = round(time.perf_counter() - began, 1)
-    return {
-        "kept": count["kept"],
-        "merge_seconds": seconds,
-        "peak_mb": own // 1024,
-        "peak_of_reader_mb": children // 1024,
-    }
+    return {"peak_mb": own // 1024, "peak_of_readers_mb": children // 1024}
 
 
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
-    print(json.dumps({"verify": rates, "memory": memory, "merge": merge}[what](*words), indent=1))
+    commands = {"verify": rates, "memory": memory, "merge": merge, "verified": verified}
+    print(json.dumps(commands[what](*words), indent=1))
