@@ -20,7 +20,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from shoal_extras.trl import TRLNode
 
-STEPS = 50
+STEPS = 150  # long enough that the second one, in another terminal, comes in time
 GUPPY = str(files("shoal") / "guppy")  # any model that transformers loads
 
 
@@ -34,7 +34,7 @@ def main(connect: list[str]) -> list[dict[str, Any]]:
         learning_rate=2e-4,
         use_cpu=True,
         bf16=False,
-        logging_steps=1,
+        logging_steps=max(1, STEPS // 30),
         report_to="none",
         disable_tqdm=True,
     )

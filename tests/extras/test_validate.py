@@ -194,12 +194,14 @@ def test_slack_of_data_is_shown(tmp_path: Path, capsys: Capture, answer: str) ->
     assert found["gold"] == 1
     assert {found["slack"][place] for place in ("after", "in thoughts")} == {float(answer == "whole")}
     assert main(["validate", "--data", str(path), "--answer", answer]) == 0
-    assert f"slack with foreign text {'1 (' if answer == 'whole' else '0 (before, after'}" in capsys.readouterr().out
+    assert (
+        f"that get 1 with foreign text: {'1 (' if answer == 'whole' else '0 (before, after'}" in capsys.readouterr().out
+    )
 
 
 def test_the_slack_of_a_suite_is_a_line() -> None:
     pond = TasksConfig(only=["chain_sum", "spell_backward"])
-    assert slack(pond).startswith("slack: right answers earn with foreign text in ")
+    assert slack(pond).startswith("slack: a right answer earns with any text beside it")
     assert "--answer strict" in slack(pond)
     strict = pond.model_copy(update={"answer": "strict"})
     assert slack(strict) == "slack: none: a right answer earns nothing with foreign text beside it"

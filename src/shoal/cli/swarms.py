@@ -12,8 +12,8 @@ INVITATIONS: Final = "shoal.invitations"
 
 
 def is_invitation(word: str) -> bool:
-    """Whether `word` is meant as an invitation; it may be damaged."""
-    return word.upper().startswith("SHOAL:")
+    """Whether `word` is meant as an invitation; it may be damaged, or have words before it."""
+    return any(part.startswith("shoal:") for part in word.lower().split())
 
 
 def swarm_settings(words: Sequence[str], given: dict[str, Any], quiet: bool = False) -> dict[str, Any]:

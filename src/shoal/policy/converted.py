@@ -44,7 +44,9 @@ def converting(path: Path) -> Iterator[Path | None]:
                 readers = "-".join([str(FORMAT), *map(version, ("transformers", "tokenizers", "gguf"))])
                 room = cache_folder("converted")
                 room.mkdir(parents=True, exist_ok=True)
-                held.enter_context(alone(room / ".lock", "another process reads a GGUF file: waiting for it"))
+                held.enter_context(
+                    alone(room / ".lock", "another shoal converts its model, in half a minute or more: waiting for it")
+                )
                 folder = room / f"{sha256_of(path, state.st_mtime_ns, state.st_size)}-{readers}"
         yield folder
 

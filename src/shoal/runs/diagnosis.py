@@ -84,8 +84,8 @@ class Diagnosis:
             return ""
         return (
             f"the reward of own answers does not rise: {fmean(now):.2f} in the last {half} rounds, {fmean(before):.2f} "
-            "before\n  do: take easier tasks (--suite, --only), another way of asking (`shoal probe`) or another model "
-            "(--model); what is learned is kept"
+            "before\n  do: stop if that is enough, or take easier tasks (--suite, --only), another way of asking "
+            "(`shoal probe`) or another model (--model); what is learned is kept"
         )
 
     def _why(self, groups: Sequence[Scored]) -> tuple[str, str, str]:

@@ -98,8 +98,9 @@ def execute(
         if identity and shortens(config, joins=True):
             choices.append(STRANGERS)
         if identity and config.network.carrier == "place":
-            kept = f"up to 30 days and {config.network.keep_mb} MB; whoever reads the place may keep it longer"
-            choices.append(f"place          {config.network.connect[-1]} keeps what this node shares: {kept}")
+            how = "marked as not for archives" if config.network.not_kept else "for all to learn from (CC0-1.0)"
+            kept = f"for 30 days, up to {config.network.keep_mb} MB, signed by its key, {how}"
+            choices.append(f"place          {config.network.connect[-1]} keeps what this node shares {kept}")
         for line in [*choices, f"window         shoal watch {shlex.quote(str(folder.path))}"]:
             watcher.say(line)
         for fault in faults:
@@ -169,9 +170,6 @@ def _join(
     if judges := make_judges(config.resolved(), identity):  # whose addresses may be none
         stack.enter_context(closing(judges))
     watcher.status(f"joining {config.network.name}")
-    if config.network.carrier == "place":  # before anything is shared
-        how = "marked as not for archives" if config.network.not_kept else "for anybody to learn from, under CC0-1.0"
-        watcher.say(f"{config.network.connect[-1]} keeps what this node shares, signed by its key, {how}")
     verifier = stack.enter_context(Verifier(config.tasks))
     rewards = rewards_of(config, verifier, place_rank(config, ranks))
     if rewards:

@@ -96,7 +96,7 @@ def prepare(config: Config, ask: str, console: Console) -> Prepared:
         config = asked_so(config, found)
         for label, ways in found.ways.items():
             say("asked" if len(found.ways) == 1 else label, said(ways, found.best.get(label), found.known))
-    if counts and found.speed:
+    if found.speed:
         config.rounds, line = forecast(config, found.speed)
         say("time", line)
     if not finds:
@@ -159,7 +159,7 @@ def said(ways: Sequence[Found], best: Found | None, known: bool) -> str:
 
 
 def forecast(config: Config, speed: Speed) -> tuple[int, str]:
-    """The rounds that there is time for, at most those of the settings, and a line on the time that they take."""
+    """The rounds: those that the user wants, or that there is time for. And a line on the time that they take."""
     from shoal.runs.choices import choose
 
     chosen, _ = choose(config)
@@ -169,11 +169,13 @@ def forecast(config: Config, speed: Speed) -> tuple[int, str]:
     every = chosen.evaluation.every or chosen.rounds
     round = nodes * (speed.answer + speed.update)
     left = WANTED - SECONDS - speed.load * (nodes + 1) - measuring
-    rounds = max(FEWEST, min(chosen.rounds, int(left / (round + measuring / every))))
-    rounds -= rounds % 10 if rounds < chosen.rounds else 0
-    measured = 1 + -(-rounds // every)
+    rounds = chosen.rounds
+    if "rounds" not in config.model_fields_set:
+        rounds = max(FEWEST, min(rounds, int(left / (round + measuring / every))))
+        rounds -= rounds % 10 if rounds < chosen.rounds else 0
+    measured, counted = 1 + -(-rounds // every), f"{rounds} round{'s' * (rounds != 1)}"
     total = speed.load * nodes + rounds * round + measured * measuring
     return rounds, (
-        f"about {max(1, total / 60):.0f} min from here: {rounds} rounds of {round:.0f} s, and {measured} times "
+        f"about {max(1, total / 60):.0f} min from here: {counted} of {round:.0f} s, and {measured} times "
         f"{measuring:.0f} s to measure (--rounds N)"
     )

@@ -207,7 +207,7 @@ class Opened:
             return ""
         said = f"shoal: trained on {whole} groups of answers, "
         if not peers:
-            return f"{said}all its own: no peer's came"
+            return f"{said}all its own: no peer's came while it ran"
         named = [f"{name} {count}" for name, count in peers.most_common()]
         named[NAMED:] = [f"and {len(named) - NAMED} more"] * (len(named) > NAMED)
         share = f"; {fmean(self._shares):.0%} of the gradient" if self._shares else ""

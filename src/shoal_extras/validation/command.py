@@ -88,7 +88,7 @@ def _show(console: Console, found: dict[str, Validated]) -> None:
     for label, one in found.items():
         for name, text in one.about.items():
             line(f"{label}: {name:10} {text}")
-        rows = [[clip(row[name], QUOTED) for name in ("question", "answer", "read", "kind")] for row in one.rows]
+        rows = [[clip(row[name], 3 * QUOTED) for name in ("question", "answer", "read", "kind")] for row in one.rows]
         _print(console, ["question", "right answer", "read as", "kind"], rows)
         if len(found) == 1:
             forms = sorted(one.forms.items(), key=lambda pair: -(pair[1].expected or 0))
@@ -98,11 +98,11 @@ def _show(console: Console, found: dict[str, Validated]) -> None:
             gets = {name: mean(form.scores) for name, form in one.forms.items() if form.expected == expected}
             line(f"{label}: {'right' if expected else 'wrong'} answers get {_grouped(gets)}")
         if one.slack:
-            line(f"{label}: slack with foreign text {_grouped(one.slack)}")
+            line(f"{label}: slack, right answers that get 1 with foreign text: {_grouped(one.slack)}")
         for name, about in one.rewards.items():
             figures = ", ".join(f"{key} {_figure(value)}" for key, value in about.items() if key != "trouble")
             line(f"{label}: {name}: {figures}{'; ' if about['trouble'] else ''}{about['trouble']}")
-    heads = ["task", "questions", "right answers that get 1", "best one answer", "another's answer", "slack"]
+    heads = ["task", "questions", "right answers that get 1", "one answer to all", "another question's", "slack"]
     _print(console, heads, [_figures(label, one) for label, one in found.items()])
     for label, one in found.items():
         for each in one.wrong[:SHOWN]:
@@ -115,7 +115,7 @@ def _show(console: Console, found: dict[str, Validated]) -> None:
     if unknown:
         line(f"no right answers are known of: {', '.join(unknown)}")
     elif not any(one.faults for one in found.values()):
-        line("Every right answer is right.")
+        line("Every right answer gets 1, and no wrong form does.")
 
 
 def _form(name: str, form: Form, rewards: list[str]) -> list[str]:

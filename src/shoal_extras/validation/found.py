@@ -181,9 +181,8 @@ def _case(tasks: Tasks, task: Task, spec: TaskSpec, question: Question) -> Case 
 def _describe(one: Validated, task: DataTask, spec: TaskSpec, cases: Sequence[Asked]) -> None:
     """What a data set was taken for."""
     kinds = Counter(kind_of(case.rights[0], case.comma) for _, case in cases)
-    why = (
-        f"{kinds[task.kind]} of {len(cases)} right answers are of this kind" if kinds[task.kind] else "by these columns"
-    )
+    right = kinds[task.kind]
+    why = f"{right} of {len(cases)} right answers are of this kind" if right else "by these columns"
     if spec.parameters.get("score", "auto") != "auto":
         why = "as you say"
     named = re.findall(r"'([^']+)'", task.info.form)  # that of the prompt, too
@@ -305,4 +304,4 @@ def slack(config: TasksConfig) -> str:
     strict = "--answer strict refuses it, and steps before answers, too"
     advice = "the rest is the tasks' own" if config.answer == STRICT else strict
     where = f"{loose} of {len(known)} tasks{worst}, and in thoughts in {thoughts}"
-    return f"slack: right answers earn with foreign text in {where}: {advice}"
+    return f"slack: a right answer earns with any text beside it, which peers may learn, in {where}: {advice}"

@@ -4,7 +4,7 @@ summary each minute. New keys cost nothing, so lines are few in a minute.
     news = News(source, Path("host/logs/relay.log"), say=print)
     news.look()          # often; at most once a second it does something
     # 10:42:07  calm-otter-1a2b (Ada) came
-    # 10:44:00  3 nodes, 1 silent; 84 rounds in the last minute; relay: connections: 5
+    # 10:44:00  3 nodes, 1 silent; 84 rounds in the last minute; relay, with this host's own: connections: 5
 """
 
 import os
@@ -133,7 +133,7 @@ class News:
         here, silent = states.count("here"), states.count("silent")
         parts = [f"{here} node{'s' * (here != 1)}" + (f", {silent} silent" if silent else "")]
         parts.append(f"{self._done} round{'s' * (self._done != 1)} in the last minute")
-        parts += [f"relay: {self._relay}"] if self._relay else []
+        parts += [f"relay, with this host's own: {self._relay}"] if self._relay else []
         parts += [f"{self._lines - MOST} lines more than {MOST} were left out"] if self._lines > MOST else []
         text = "; ".join(parts)
         if text != self._last:  # nothing happens: it is said once

@@ -66,7 +66,7 @@ def read_invitation(word: str, now: float) -> Invitation:
     if len(word) > LONGEST:
         raise BadEntry(f"too long: {len(word):,} characters, of at most {LONGEST:,}")
     if not re.fullmatch(rf"{PREFIX}[A-Z2-7]+", word):
-        raise BadEntry(f"not an invitation: {PREFIX} and then letters A to Z and digits 2 to 7, in one piece")
+        raise BadEntry(f"not an invitation: {PREFIX} and then letters A to Z and digits 2 to 7, and nothing else")
     try:
         text = word.removeprefix(PREFIX)
         body = base64.b32decode(text + "=" * (-len(text) % 8))
@@ -78,7 +78,8 @@ def read_invitation(word: str, now: float) -> Invitation:
     try:
         invitation = _decoder.decode(body[1:])
     except UNDECODABLE as error:
-        raise BadEntry(f"malformed, so copy the whole line: {printable(str(error), 120)}") from None
+        what = f" ({printable(str(error), 120)})" if isinstance(error, msgspec.ValidationError) else ""
+        raise BadEntry(f"malformed: cut or changed, so copy the whole line{what}") from None
     entry = invitation.entry
     if not verify(bytes.fromhex(entry.key), invitation.signature, entry.statement):
         raise BadEntry("bad signature: copy the whole line, or ask the host for it, who did not write this")

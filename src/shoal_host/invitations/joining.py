@@ -11,14 +11,13 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.swarms import is_invitation
 from shoal.config.load import make_config, merged
 from shoal.errors import UserError
 from shoal.identity.keys import identity_path, name_of, replace
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import printable, read_regular
 from shoal_host.invitations.entry import BadEntry, Entry, date
-from shoal_host.invitations.invitation import Invitation, read_invitation
+from shoal_host.invitations.invitation import PREFIX, Invitation, read_invitation
 
 DIGITS: Final = 16
 """Hex digits of a key that stand for the whole: nobody makes another key that begins so."""
@@ -139,12 +138,10 @@ def swarm_settings(words: Sequence[str], given: dict[str, Any], quiet: bool) -> 
 
 
 def _opened(words: Sequence[str]) -> tuple[Invitation, bool]:
-    """The invitation in `words`, which stands alone, and whether its host was not known by its name. Raises
-    `UserError`."""
-    if len(words) != 1 or not is_invitation(words[0]):
-        raise UserError("an invitation stands alone: it has the addresses, and it is one word")
+    """The invitation in `words`, and whether its host was not known by its name. Raises `UserError`."""
+    pasted = "".join("".join(words).split()).upper()  # perhaps behind `shoal join`, or in a mail's lines
     try:
-        invitation = read_invitation(words[0], time.time())
+        invitation = read_invitation(PREFIX + pasted.rpartition(PREFIX)[2], time.time())
     except BadEntry as error:
         raise UserError(f"this invitation cannot be used: {error}") from None
     entry = invitation.entry
@@ -170,7 +167,7 @@ def _show(invitation: Invitation, is_new: bool) -> None:
             grid.add_row(label, Text(printable(value, 400)))
             label = ""
 
-    state = "new: the name belongs to this key from your first join on" if is_new else "known"
+    state = "new: once you join, the name belongs to this key alone" if is_new else "known"
     row("host", f"{entry.host}, key {entry.key[:DIGITS]} ({state})")
     row("swarm", entry.name + " (private)" * bool(invitation.secret))
     if entry.certificate:

@@ -173,8 +173,10 @@ class Rules:
             wait = max(0.0, last.deadline - now) if last.stage == Stage.open else 1.0
             raise Refused("open", f"the question of round {last.round} has no answer yet", wait)
         if last is not None and ask.round <= last.round:
-            after = f"this key was asked after round {last.round} already, and is asked again after later ones"
-            raise Refused("round", f"{after}: so it is after --resume; a new run with this key waits as long")
+            after = (
+                f"this key was asked up to round {last.round}, so the next question comes after round {last.round + 1}"
+            )
+            raise Refused("round", f"{after} (after --resume, and in a new run with the same key)")
         if len(self) >= terms.sessions:
             raise Refused("crowded", f"{terms.sessions} questions are open", terms.limit / 4)
         if last is None:

@@ -169,5 +169,5 @@ def test_rewards_that_do_not_rise_for_long_are_said_with_what_to_do() -> None:
             live = group(question, ["1", "2"], [mean - 0.25, mean + 0.25])
             diagnosis.look([result([live])])
         assert bool(diagnosis.flat) == flat
-        assert "do: take easier tasks" in diagnosis.flat or not flat
+        assert "do: stop if that is enough, or take easier tasks" in diagnosis.flat or not flat
         assert not diagnosis.warning

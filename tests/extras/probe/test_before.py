@@ -141,6 +141,8 @@ def test_rounds_are_as_many_as_a_quarter_of_an_hour_has(quiz: Path) -> None:
     slow, line = before.forecast(settings(quiz), Speed(60, 200, 200, 3))
     assert (fast, slow) == (100, before.FEWEST)
     assert line.startswith("about 137 min")  # told as it is
+    wanted, line = before.forecast(settings(quiz, rounds=2), Speed(1, 10, 20, 0.1))
+    assert (wanted, "2 rounds of 30 s" in line) == (2, True)
 
 
 def test_answers_may_be_as_long_as_nearly_all_were(quiz: Path) -> None:

@@ -80,7 +80,7 @@ def test_whom_the_relay_limits_is_said_in_the_relays_words(tmp_path: Path) -> No
     swarm.log.write_bytes(swarm.log.read_bytes() + b"ections: 3\nlimits \x1b[2J: too many\n")
     [line] = swarm.wait(2)
     assert "\x1b" not in line
-    assert "relay: connections: 3" in swarm.wait(70)[-1]
+    assert "relay, with this host's own: connections: 3" in swarm.wait(70)[-1]
     swarm.log.unlink()
     assert swarm.wait(2) == []
 

@@ -67,7 +67,7 @@ WORD = written(
 def test_an_invitation_joins(joined: list[Config], capsys: Capture, here: Path) -> None:
     assert main(["join", "--show", WORD]) == 0
     said = capsys.readouterr().out
-    for part in ("new: the name belongs to this key", "suite reef: products", "127.0.0.1:7447"):
+    for part in ("new: once you join, the name belongs to this key", "suite reef: products", "127.0.0.1:7447"):
         assert part in said
     assert "[bold]" in said
     assert "\u202e" not in said
@@ -138,8 +138,8 @@ def test_a_person_joins_by_an_invitation(monkeypatch: pytest.MonkeyPatch, capsys
 def test_what_is_wrong_with_an_invitation_is_one_line(joined: list[Config], capsys: Capture, here: Path) -> None:
     word = written(signed(Identity.generate(), relays=("127.0.0.1:7447",)))
     assert "copy the whole line" in complaint(capsys, "join", word[:-9])
-    assert "not an invitation" in complaint(capsys, "join", word.lower())
-    assert "stands alone" in complaint(capsys, "join", word, "127.0.0.1:7447")
+    assert "cut or changed" in complaint(capsys, "join", f"{word[:90]}{'B' if word[90] == 'A' else 'A'}{word[91:]}")
+    assert "nothing else" in complaint(capsys, "join", word, "127.0.0.1:7447")
     assert "--suite" in complaint(capsys, "join", word, "--suite", "pond")
     assert "expired" in complaint(
         capsys, "join", written(signed(Identity.generate(), signed=NOW - 9 * DAY, expires=NOW - DAY))
@@ -150,6 +150,15 @@ def test_what_is_wrong_with_an_invitation_is_one_line(joined: list[Config], caps
     assert "ANOTHER HOST" in said
     assert str(joining.key_file("reef")) in said
     assert len(joined) == 1
+
+
+def test_an_invitation_is_read_as_people_paste_it(joined: list[Config]) -> None:
+    word = written(signed(Identity.generate(), relays=("127.0.0.1:7447",)))
+    pasted = [[word.lower()], ["shoal", "join", word], [f" shoal join {word[:70]}\n{word[70:]} "]]
+    for words in [*pasted, [word[:76], word[76:152], word[152:]]]:
+        assert main(["join", *words]) == 0
+    assert main(["join", "--show", word.removeprefix("SHOAL:")]) == 0
+    assert len(joined) == 4
 
 
 def test_the_core_alone_says_who_reads_invitations(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -167,7 +167,7 @@ def test_rounds_only_rise(round: int) -> None:
     trial = Trial()
     trial.scored(A, 5)
     trial.clock.now += 5
-    with pytest.raises(Refused, match="asked after round 5 already, and is asked again after later ones"):
+    with pytest.raises(Refused, match="asked up to round 5, so the next question comes after round 6"):
         trial.ask(A, round)
     assert trial.ask(A, 6)
 

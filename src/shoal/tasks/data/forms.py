@@ -29,7 +29,7 @@ ANSWERS: Final = (
     "chosen result answers_spans antwort richtige_antwort lösung loesung réponse bonne_réponse respuesta "
     "respuesta_correcta"
 ).split()
-CONTEXTS: Final = ("context", "passage", "article", "paragraph", "story", "body")
+CONTEXTS: Final = ("context", "passage", "article", "paragraph", "story", "body", "text")
 """Texts that a question is about."""
 OPTIONS: Final = ("choices", "options", "endings", "answer_choices", "candidates")
 PICKS: Final = "answer answer_key label answer_idx answer_index cop gold correct correct_option target".split()
@@ -56,7 +56,8 @@ def form_of(spec: DataSpec, columns: Sequence[str], rows: Sequence[Mapping[str, 
     columns = [one for one in columns if one and not re.match(r"Unnamed: \d|__index_level_", str(one))]  # pandas' own
     known = {_folded(column): column for column in reversed(columns)}
     form = _chat(spec, known, rows) or _choice(spec, known, rows) if not spec.prompt else None
-    form = form or _plain(spec, columns, known, f"{name} has no column for the prompt", has)
+    fault = f"{name} has no column for the prompt ({', '.join(PROMPTS[:4])}); it has {has}"
+    form = form or _plain(spec, known, rows, fault)
     for column in (form.prompt, form.answer):
         alike = [one for one in columns if _folded(one) == _folded(column)]
         if len(alike) > 1 and column not in (spec.prompt, spec.answer):
@@ -65,19 +66,18 @@ def form_of(spec: DataSpec, columns: Sequence[str], rows: Sequence[Mapping[str, 
     return form
 
 
-def _plain(spec: DataSpec, columns: Sequence[str], known: Mapping[str, str], fault: str, has: str) -> Form:
+def _plain(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str, Any]], fault: str) -> Form:
     """A text in a column, perhaps with one before or behind it."""
     prompt = spec.prompt or _named(known, PROMPTS)
     answer = spec.answer or _named(known, ANSWERS, prompt)
-    if len(columns) == 2 and not prompt and not spec.answer:
-        prompt, answer = columns
+    if len(known) == 2 and not prompt and not spec.answer:
+        answer, prompt = known.values()  # the last one is first
     if not prompt:
-        looked, say = ", ".join(PROMPTS[:4]), "say --data '...,prompt=COLUMN'"
-        raise UserError(f"{fault} ({looked}); it has {has}: {say}")
-    if not answer and "reward_model" in columns:
+        raise UserError(f"{fault}: say --data '...,prompt=COLUMN'")
+    if not answer and "reward_model" in known.values():
         answer = "reward_model.ground_truth"  # as verl has it
     behind = known.get("input", "") if _folded(prompt) == "instruction" else ""  # as alpaca has it
-    before = spec.context or ("" if spec.prompt else _named(known, CONTEXTS, prompt))
+    before = spec.context or ("" if spec.prompt else _context(known, prompt, rows))
 
     def read(row: Mapping[str, Any]) -> Asked:
         asked = _joined(row, before, _cell(field(row, prompt)), behind)
@@ -129,6 +129,13 @@ def _named(known: Mapping[str, str], names: Sequence[str], but: str = "") -> str
     """The first column with one of these names; empty if there is none."""
     found = (known[_folded(name)] for name in names if _folded(name) in known)
     return next((column for column in found if column != but), "")
+
+
+def _context(known: Mapping[str, str], prompt: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The column of texts that a question is about. A `text` with the question in it, as of Alpaca, has its answer."""
+    found = _named(known, CONTEXTS, prompt)
+    whole = _folded(found) == "text" and any(str(row.get(prompt) or "\0") in str(row.get(found)) for row in rows)
+    return "" if whole else found
 
 
 def _values(value: Any) -> Any:
@@ -183,7 +190,7 @@ def _choice(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str
     """Multiple choice: the options in a column, or in a column each."""
     column, singles = _named(known, OPTIONS), single_columns(known)
     prompt, pick = _named(known, ("question", "question_stem", *PROMPTS)), spec.answer or _named(known, PICKS)
-    before = spec.context or _named(known, CONTEXTS, prompt)
+    before = spec.context or _context(known, prompt, rows)
     cells = [row.get(prompt) for row in rows]
     if cells and all(isinstance(cell, Mapping) and {"stem", "choices"} <= cell.keys() for cell in cells):
         prompt, column = f"{prompt}.stem", f"{prompt}.choices"  # as CommonsenseQA has it

@@ -164,6 +164,21 @@ FORMS: list[tuple[str, dict[str, Any], str, str | list[str], str]] = [
     ),
     ("several", {"question": "Who 1?", "answers": ["a", "b"]}, "Who 1?", ["a", "b"], "text"),
     ("bool", {"question": "Is 1 even?", "passage": "p", "answer": False}, "p\n\nIs 1 even?", "false", "text"),
+    ("reading", {"text": "p", "question": "Is 1 even?", "answer": "no"}, "p\n\nIs 1 even?", "no", "text"),
+    (
+        "read-choice",
+        {"text": "p", "question": "1?", "choices": ["red", "blue"], "answer": "blue"},
+        "p\n\n1?\nA) red\nB) blue",
+        "B",
+        "choice",
+    ),
+    (
+        "alpaca",
+        {"instruction": "Who?", "output": "Ann", "text": "Instruction: Who? Response: Ann"},
+        "Who?",
+        "Ann",
+        "text",
+    ),
     ("two", {"frage": "1?", "loesung": "1"}, "1?", "1", "number"),
     ("foo", {"foo": "1?", "bar": "1"}, "1?", "1", "number"),
     ("evals", {"input": [{"role": "user", "content": "1?"}], "ideal": "1"}, "1?", "1", "number"),
@@ -352,9 +367,9 @@ def test_a_row_of_several_files_is_named_by_its_file(tmp_path: Path) -> None:
 
 
 def test_columns_that_the_model_does_not_see_are_named(tmp_path: Path) -> None:
-    rows = [{"text": f"Story {n}.", "question": f"Who {n}?", "answer": "Ann"} for n in range(12)]
-    assert "the model does not see text" in data_task(path=str(write(tmp_path / "x.jsonl", rows))).description
-    task = data_task(path=str(write(tmp_path / "y.jsonl", rows)), context="text")
+    rows = [{"tale": f"Story {n}.", "question": f"Who {n}?", "answer": "Ann"} for n in range(12)]
+    assert "the model does not see tale" in data_task(path=str(write(tmp_path / "x.jsonl", rows))).description
+    task = data_task(path=str(write(tmp_path / "y.jsonl", rows)), context="tale")
     assert "the model does not see" not in task.description
     assert task.question(0, 0).text in {f"Story {n}.\n\nWho {n}?" for n in range(12)}
     with pytest.raises(UserError, match="no column 'txt' for the context"):
