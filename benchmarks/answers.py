@@ -4,7 +4,7 @@
     pip install --no-deps --target lm lm-eval==0.4.13 sacrebleu portalocker tabulate colorama lxml evaluate
     PYTHONPATH=lm python benchmarks/answers.py     # without it there are no verdicts of it, and no page
 
-The answers and a person's verdicts are the tables of `tests/core/answers` (three files of JSON
+The answers and a person's verdicts are the tables of `tests/core/answers` (four files of JSON
 lines and `test_reading.py`). lm-evaluation-harness reads by the filters of its tasks gsm8k (flexible-extract), mmlu_pro
 and hendrycks_math. What the other two said is kept in `KEPT`, so a second call asks them nothing again.
 """
@@ -56,7 +56,7 @@ def rows() -> list[forms.Row]:
     found += [("text", right, said, float(wanted)) for said, right, wanted in table.TEXTS]
     known = {said for said, _ in table.CHOICES}
     more = [forms.Row(*row, table.OPTIONS if row[0] == "choice" and row[2] in known else None) for row in found]
-    sets = [row for name in ("forms", "second", "third") for row in forms.rows(name)]
+    sets = [row for name in ("forms", "second", "third", "fourth") for row in forms.rows(name)]
     return list({row[:4]: row for row in [*more, *sets]}.values())
 
 
@@ -106,6 +106,7 @@ def others(asked: list[forms.Row]) -> dict[tuple[str, str, str], list[float | No
 
 def cell(text: str) -> str:
     """Text as code in a table of Markdown."""
+    text = "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in text)
     return f"``{text}``".replace("\n", "⏎").replace("|", "\\|") if text else "(nothing)"
 
 
@@ -123,7 +124,8 @@ def page(all_rows: list[forms.Row], verdicts: list[dict[str, float | None]], cou
         "The writer of 690 of these answers (`tests/core/answers/second.jsonl`) had not read the scorers. At the first",
         "try shoal was wrong on 68 of them (8 wrong answers got 1, 60 right ones got 0), math-verify on 181 of 498,",
         "lm-evaluation-harness on 344 of 690. Of 935 that came later (`third.jsonl`) shoal was wrong on 103 at",
-        "the first try: 55 wrong answers got 1, 48 right ones got 0. Then causes were mended.",
+        "the first try: 55 wrong answers got 1, 48 right ones got 0; of 937 more (`fourth.jsonl`) on 38: 14 wrong ones",
+        "got 1, 24 right ones got 0. Each time causes were mended.",
         "",
         f"{SHOWN} rows of the table's, evenly chosen (1 is right):",
         "",

@@ -6,8 +6,7 @@
     for verdict in verdicts(study.plan(), results.figures):                        # what a study expected
         print(verdict.title, verdict.spec.expect, verdict.outcome, verdict.sentence)
 
-Holm's adjustment is over all contrasts of a study that could be made, in all regimes and of all figures together: once
-for those that ask for a difference, once for those that ask for equality.
+Holm's adjustment is over all contrasts of a study, in all regimes and figures: once for differences, once for equality.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -18,9 +18,9 @@ from shoal.rollout import canonical
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS: Final = "0123456789"
 _COMMAND = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox|boxed)\s{0,4}\{([^{}]*)\}")
-_MARKS = re.compile(r"\*{1,3}|`{1,3}|__|\$|\\[()\[\] ,;]|[\"“”„«»]|\\(?:quad|qquad)\b")
-_WIDE = {ord(wide): narrow for wide, narrow in zip("（）：．，－。、；", "():.,-.,;", strict=True)}
-_WIDE |= {0xFF21 + place: chr(65 + place) for place in range(26)} | {
+_MARKS = re.compile(r"\*{1,3}|`{1,3}|__|\$|\\[()\[\] ,;]|[\"“”„«»✅✔✓☑\ufe0f]|\\(?:quad|qquad)\b")
+WIDE = {ord(wide): narrow for wide, narrow in zip("（）：．，－。、；", "():.,-.,;", strict=True)}
+WIDE |= {0xFF21 + place: chr(65 + place) for place in range(26)} | {
     0xFF41 + place: chr(97 + place) for place in range(26)
 }
 
@@ -60,7 +60,7 @@ def _plain(text: str) -> str:
     """Without the marks of formulas and of bold text."""
     for _ in range(3 if "\\" in text else 0):
         text = _COMMAND.sub(r"\1", text)
-    return _MARKS.sub(lambda mark: " " if mark[0].startswith("\\") else "", text.translate(_WIDE)).strip()
+    return _MARKS.sub(lambda mark: " " if mark[0].startswith("\\") else "", text.translate(WIDE)).strip()
 
 
 _CHANGED = re.compile(r"\b(?:wait|hmm|actually|correction)\b[,.:!… ]{0,4}(?=\S)", re.IGNORECASE)
@@ -77,7 +77,7 @@ class _Patterns:
     def __init__(self, labels: tuple[str, ...]) -> None:
         upper = f"(?:{'|'.join(map(re.escape, sorted(labels, key=len, reverse=True)))})"
         lower = f"(?:{upper.lower()})"
-        named = r"option|choice|letter|answer|ans|opci[óo]n|respuesta|antwort|r[ée]ponse"
+        named = r"option|choice|letter|answer|ans|opci[óo]n|r[ei]sp(?:o|ue)sta|antwort|r[ée]ponse"
         option = rf"(?:(?:the|la|l['’])?\s?(?:{named}|number)\s{{1,2}}#?|la\s)?"
         strong = rf"(?:[(\[]\s?((?i:{upper}))\s?[)\]]|({upper})(?![A-Za-z0-9'’]|[.,]\d))"
         label = rf"(?i:{option})(?:{strong}|({lower})(?=\s*(?:$|[.,;:)!\n])))"
@@ -103,11 +103,11 @@ class _Patterns:
         """A second label behind one."""
         chosen = (
             r"\b(?:i|we)(?:\s(?:would|will)|['’](?:d|ll))?\s(?:choose|pick|select|go\s(?:with|for)|say|vote\sfor|take)"
-            r"|\bi(?:['’]m|\sam)\sgoing\s(?:with|for)|(?:^|[.!?]\s)(?:choose|pick|select|definitely|probably|obviously|clearly|richtig\sist)|^i['’]m\snot\ssure,\sbut"
+            r"|\bi(?:['’]m|\sam)\sgoing\s(?:with|for)|(?:^|[.!?]\s)(?:choose|pick|select|definitely|probably|most\slikely|obviously|clearly|richtig\sist)|^i['’]m\snot\ssure,\sbut"
             r"|\b(?:it|this|that)(?:\sis|['’]s|\s(?:must|should|would|could)\sbe)|^could\sbe"
-            rf"|(?<!wrong\s)(?<!incorrect\s)(?<!false\s)(?:{named})(?:\scorrect[ae])?"
-            r"(?:\s(?:is|ist|est|es|must\sbe|should\sbe|would\sbe)|\s{0,2}[:=])"
-            r"|选项[是为]|选择?"
+            rf"|(?<!wrong\s)(?<!incorrect\s)(?<!false\s)(?:{named})(?:\scorr?e(?:ct|t|tt)[ae])?"
+            r"(?:\s(?:is|ist|est|es|é|è|must\sbe|should\sbe|would\sbe)|\s{0,2}[:=])"
+            r"|选项[是为]|选择?|正解は"
         )
         right = r"(?:correct[ae]?|right|true|answer|best|better|richtig|korrekt)"
         self.statements = (
@@ -143,6 +143,7 @@ _patterns = lru_cache(maxsize=64)(_Patterns)
 def _alone(said: str, whole: bool, patterns: _Patterns, texts: Mapping[str, str]) -> str | None:
     """What an answer's place, or a `whole` text, chooses by itself. None: nothing; empty: two labels."""
     said = re.sub(r"^(?:[-•→⇒]|=>)\s{1,4}|^#", "", said)
+    said = said if len(set(words := re.split(r"[\s.,]+", said.strip(".")))) > 1 else words[0]  # B. B. B
     if found := patterns.label.fullmatch(bare(said)) or patterns.label.fullmatch(said):
         return _letter(found)
     if by_text := _by_text(said, texts) or (whole and _by_text(said.rpartition("=")[2], texts)):
@@ -172,12 +173,13 @@ def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
         first = patterns.front.match(said)
         return _letter(last) if first is None or _letter(first) == _letter(last) else ""
     if mentioned := set(map(_letter, patterns.mention.finditer(said))):
-        return mentioned.pop() if len(mentioned) == 1 else ""
+        by_text = _by_text(patterns.mention.sub("", said), texts)
+        return mentioned.pop() if len(mentioned) == 1 and by_text in ("", *mentioned) else ""
     last_line = said.rpartition("\n")[2]
     if _OPTION.match(last_line) and len(options_in(said)) > 1:  # the options as they were asked
         return ""
     last_line = "".join(one for one in _SENTENCE.findall(last_line) if not _WRONG.search(one, 1)) if texts else ""
-    line = re.sub(r"[.,;:!?()]", "", f" {_folded(last_line)} ")
+    line = re.sub(r"(?<!\d)\.|\.(?!\d)|[,;:!?()]", "", f" {_folded(last_line)} ")
     places = {label: line.find(f" {_folded(text)} ") for label, text in texts.items() if text}
     named = {label for label, start in places.items() if start >= 0 and not _NOT.search(line[:start])}
     return named.pop() if len(named) == 1 else ""
@@ -185,15 +187,15 @@ def _stated(said: str, patterns: _Patterns, texts: Mapping[str, str]) -> str:
 
 def _by_text(said: str, texts: Mapping[str, str]) -> str:
     """The label whose text this is; a "the" in front and a full stop behind do not count."""
-    folded = _folded(said)
-    found = [label for label, text in texts.items() if _folded(text) == folded]
+    folded = _folded(said).replace(" ", "")
+    found = [label for label, text in texts.items() if _folded(text).replace(" ", "") == folded]
     return found[0] if len(found) == 1 else ""
 
 
 @lru_cache(maxsize=4096)
 def _folded(text: str) -> str:
     text = re.sub(r"^(?:the|a|an)\s", "", canonical(bare(_plain(text))).casefold())
-    return re.sub(r"(?<=\d)(?:\.0+(?!\d)|(?<=\.\d)0+(?!\d)| (?=[a-zµ]))", "", text)  # 5.40 MeV is 5.4MeV
+    return re.sub(r"(?<=\d)(?:\.0+(?!\d)|(?<=\.\d)0+(?!\d))", "", text)  # 5.40 is 5.4
 
 
 def _letter(found: re.Match[str]) -> str:

@@ -103,11 +103,14 @@ def plain(text: str) -> str:
         )
         text = text.replace("\\times", "*").replace("\\left", "").replace("\\right", "")
         text = re.sub(r"\\[,;: ]|~", "\u2009", re.sub(r"~~[^~\n]{1,80}~~", "", text))
+        text = re.sub(r"\\pmod\s?\{?\d{1,9}\}?", "", text)
         for _ in range(2):
             text = _TEXT.sub(r" \1 ", text)
         text = re.sub(r"\{\s?([\d.]{1,40})\s?\\over\s?([\d.]{1,40})\s?\}", r"\\frac{\1}{\2}", text)
         text = _FRACTION.sub(_over, text)
         text = re.sub(r"(?<![\^_\w}])\{([\d.,]+)\}", r"\1", text)
+    if "(-" in text:
+        text = re.sub(r"(?<![\w)])-\s?\(-(\d[\d.,]*)\)", r"\1", text)
     return re.sub(r"(?<=\d)[*_`]{1,3}(?![\d\s(*])|(?<!\d)[*_`]{2,3}|[*_`]{2,3}(?!\d)", "", text)  # bold
 
 
@@ -193,7 +196,7 @@ def numbers_in(text: str, comma: bool = False) -> list[Found]:
 
 _NAMES: Final = r"\\?\b(?:sqrt|ln|log|exp|sin|cos|tan)\b|√"
 _FUNCTION = re.compile(
-    rf"\s?\*?\s?(?:\\?\bpi\b|(?<=\d)pi\b|π|{_NAMES})|(?<=0)[xb][\da-fA-F]|_\{{?\d|i(?=[\s.$)}}]*$)|(?<=\d)\}}\s?\{{"
+    rf"\s?\*?\s?(?:\\?\bpi\b|(?<=\d)pi\b|π|{_NAMES})|(?<=0)[xb][\da-fA-F]|_\{{?\d|[inyz](?=[\s.$)}}]*$)|(?<=\d)\}}\s?\{{"
     r"|\^\s?[({]?\s?(?!st\b|nd\b|rd\b|th\b|o\b|circ)[-a-zA-Z]|\\[dt]?frac"
 )
 _BEFORE = re.compile(
@@ -268,7 +271,7 @@ _NOT = re.compile(r"(?:(?:\b(?:not|cannot|nicht|не)|n['’]t)(?:\s(?:be|equal)
 _NOTED = re.compile(r"(?<=\w) (?:\((?:[^()]{0,80}[=+*]|(?i:rounded|approx))[^()]{0,80}\)|\[\d{1,2}\](?=[\s.]*$))")
 """A computation in brackets, and the number of a source."""
 _COMPARED = re.compile(
-    r"(?:\b(?:(?:more|less|greater|fewer|higher|lower|larger|smaller)\sthan|at\s(?:least|most)|exceed(?:s|ing)?"
+    r"(?:\b(?:(?:more|less|greater|fewer|higher|lower|larger|smaller)\sthan|(?:^|\bis\s)up\sto|at\s(?:least|most)|exceed(?:s|ing)?"
     r"|(?<!left\s)(?<!spread\s)over|under|above|below|beyond)\s?|[≤≥⩽⩾≦≧]\s?|\\[gl](?:eq?|eqslant|t)\b\s?"
     r"|(?<![^\s$(])[<>]=?\s?|(?<![</\w])[a-z][<>]=?\s?)[$€£]?$",
     re.IGNORECASE,
@@ -285,6 +288,7 @@ _REMARK = re.compile(
 """A remark in brackets behind a number and its unit: another unit, a year."""
 _ASIDE = re.compile(
     r"(?<=\d)((?:\s[a-z]{1,15}){0,3})(?:,\s(?:which\sis\s)?(?!so\b|and\b|or\b)[^,.;=]{0,40}\b(?:than|as\s\w{1,15}\sas)\s[^,.;=]{0,40}(?=[.;]?$)"
+    r"|,\swhich\sis\s\d[\d.]{0,9}\s(?:times|plus|minus)\s\d[\d.]{0,9}(?=[.;]?$)"
     r"|:\s(?:-?\d[\d.]{0,20}(?:,\s(?:and\s)?|\sand\s)){1,99}-?\d[\d.]{0,20}$)"
 )
 """What the number before it is compared with, and the list of what was counted."""

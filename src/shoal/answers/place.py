@@ -22,7 +22,7 @@ LONGEST: Final = 16_000
 """Characters of the longest text that is read whole; of a longer one as many at its end."""
 
 _THOUGHT = re.compile(
-    r"<(/?)(?:think|thinking|thought|thoughts|reasoning|scratchpad)>|(\[THINK\])|(\[/THINK\])"
+    r"[<◁](/?)(?:think|thinking|thought|thoughts|reasoning|scratchpad)[>▷]|(\[THINK\])|(\[/THINK\])"
     r"|<\|(?:begin|end)_of_thought\|>",
     re.IGNORECASE,
 )
@@ -47,6 +47,7 @@ _SHORT = re.compile(
     r"([-+−–$€£*_`(]{0,4}\d[\d,.]{0,40}[%)*_`$]{0,4}(?:\s[a-z]{1,20}){0,3})\.\s(?!.{0,200}\b(?i:wait|sorry|wrong)\b)"
 )
 """A sentence of a number and its unit."""
+_MEMBER = re.compile(r"^(\"[^\"]*\"|[-\d.]+),\s?\"\w+\":.*")
 _NEXT = re.compile(r"\n\s{0,4}[#*]{0,4}\s?(?:question|problem|exercise|q)\b[ \t#\d]{0,6}\*{0,2}[:：]", re.IGNORECASE)
 """A question behind the answer, and what a model says to it."""
 _ENDED = re.compile(
@@ -54,7 +55,7 @@ _ENDED = re.compile(
 )
 """The end of a text that gives a number."""
 _END = re.compile(
-    r"<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text|end)\|>|</s>\s{0,9}$|<(?:eos|end_of_turn)>|<｜end▁of▁sentence｜>"
+    r"<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text|end)\|>|</s>\s{0,9}$|<(?:eos|end_of_turn)>|<｜end▁of▁sentence｜>|(?<=\S)\s<\|user\|>"
 )
 _LOOK = re.compile(r"</?(?:b|strong|i|em|u|p|sup)>|<(del|s)>.{0,80}?</\1>")
 _ENTITY = re.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-zA-Z]{2,8});")
@@ -112,8 +113,9 @@ def _as_shown(text: str) -> str:
 def spoken(text: str) -> str:
     """The text without thoughts. Before a closing mark without an opening one, everything is a thought (chat templates
     may open it); behind an opening one that is never closed, too."""
-    if not ("<" in text or "[" in text):
+    if not ("<" in text or "[" in text or "◁" in text):
         return text
+    text = text.rpartition("<|channel|>final<|message|>")[2]
     parts: list[str] = []
     start, depth = 0, 0
     for mark in _THOUGHT.finditer(text):
@@ -189,7 +191,7 @@ def _stated(text: str) -> str | None:
         rest = text[statement.end() :].lstrip()[:READ]
         line = rest.partition("\n")[0].strip()
         if line.endswith("}") and "{" not in line:  # of an object in JSON
-            line = line[:-1].strip()
+            line = _MEMBER.sub(r"\1", line[:-1].strip())
         for mark in ("**", "*", "`"):  # which begins before the statement
             line = line.removesuffix(mark) if line.count(mark) == 1 else line
         line = short[1] if (short := _SHORT.match(line)) else line

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from shoal.answers.choice import DIGITS, LETTERS, choice
+from shoal.answers.choice import DIGITS, LETTERS, WIDE, choice
 from shoal.answers.mathematics import equal
 from shoal.answers.number import Number, number, same, whole_number
 from shoal.answers.place import bare, place
@@ -102,7 +102,7 @@ def _texts(said: str) -> list[str]:
 def _same_text(kind: str, said: str, right: str) -> bool:
     if len(said) > 10 * len(right) + 1000:  # no white space and marks make them equal
         return False
-    one, other = (canonical(text.replace("’", "'")) for text in (said, right))
+    one, other = (canonical(text.translate(WIDE).replace("’", "'")) for text in (said, right))
     if kind == "text":
         one, other = (
             re.sub(r"^(?:the|an?)\s(?=\S)", "", re.sub(r"\s?,\s?", ", ", bare(text).casefold()))
@@ -137,7 +137,7 @@ def is_other_unit(said: str, right: str, is_wanted: Callable[[str], bool]) -> bo
     """Whether the right number has another unit in `said` than in `right`. `is_wanted`: whether a number is it."""
     wanted = _units(right, is_wanted)
     found = _units(said, is_wanted) if wanted else set()
-    return bool(found) and not wanted & found
+    return bool(found) and (not wanted & found or (len(found) > 1 and " or " in said))
 
 
 def _units(text: str, is_wanted: Callable[[str], bool]) -> set[str]:

@@ -8,8 +8,7 @@ Decoding multiplies by copies of the weights that are made once, not for every t
     with cast_once(model, placement), placement.autocast():
         model(ids)
 
-In bfloat16 autocast casts float32 weights in each call; without gradients it remembers none of them. On a processor the
-copies also have the layout in which oneDNN reads them, and float32 gets them, too.
+Without gradients autocast remembers no cast weights. On a processor copies have the layout that oneDNN reads.
 """
 
 import platform

@@ -2,12 +2,7 @@
 the usual forms of right and wrong answers, and to answers that ignore the question.
 
     found = validate(TasksConfig(suite="pond"), questions=200, seed=0)
-    found["gcd"].gold                     # 1.0: every right answer is right
-    found["gcd"].constant                 # the best one answer to all questions
-    found["gcd"].forms["bold"].mean       # what right answers in bold get
-    found["gcd"].faults                   # what is wrong, for people; empty if nothing is
-
-A task whose right answers are not right cannot be learned; one that gives much to wrong answers teaches these.
+    found["gcd"].gold, found["gcd"].faults      # 1.0: every right answer is right; and what is wrong, for people
 """
 
 from shoal_extras.validation.found import Validated, validate

@@ -1,5 +1,4 @@
-"""What a node and a judge send each other: five signed statements, and refusals.
-docs/guides/judge.md has them as tables.
+"""What a node and a judge send each other (docs/guides/judge.md): five signed statements, and refusals.
 
     node  -> Ask      may I have a question after this round?   names the judge, the node, the round, a nonce
     judge -> Posed    here it is, with a deadline               names the Ask by its hash

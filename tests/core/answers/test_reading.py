@@ -6,7 +6,7 @@ import time
 from importlib.util import find_spec
 
 import pytest
-from forms import MISREAD, SECOND, THIRD, rows
+from forms import FOURTH, MISREAD, SECOND, THIRD, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -510,7 +510,7 @@ def test_answers_are_read_as_a_person_reads_them(kind: str) -> None:
     assert all(row.wanted and row.said in MISREAD for row in wrong), wrong
 
 
-@pytest.mark.parametrize(("name", "known"), [("second", SECOND), ("third", THIRD)])
+@pytest.mark.parametrize(("name", "known"), [("second", SECOND), ("third", THIRD), ("fourth", FOURTH)])
 def test_further_sets_are_misread_no_more_often_than_is_known(name: str, known: tuple[int, int]) -> None:
     pytest.importorskip("math_verify")
     load_math()
