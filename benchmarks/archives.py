@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shoal.config.tasks import TasksConfig
@@ -58,27 +58,27 @@ def memory(megabytes: str) -> dict[str, object]:
             begin(archive)
             for chunk in chunks(made(numbers)):
                 write_part(archive, chunk)
-        found = {}
-        for words in (["merge", one, two, both], ["verified", both]):
-            command = [*os.environ.get("WITHIN", "").split(), sys.executable, __file__, *map(str, words)]
+        found: dict[str, object] = {}
+        for what, *folders in (("merge", one, two, both), ("verified", both)):
+            command = [*os.environ.get("WITHIN", "").split(), sys.executable, __file__, str(what), *map(str, folders)]
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-            found[words[0]] = json.loads(done.stdout)
+            found[str(what)] = json.loads(done.stdout)
         size = sum(path.stat().st_size for path in both.rglob("*.parquet"))
-        return {"rows": count, "envelope_bytes": count * TEXT, "written_bytes": size} | found
+        return {"rows": count, "envelope_bytes": count * TEXT, "written_bytes": size, **found}
 
 
 def merge(one: str, two: str, both: str) -> dict[str, object]:
     began = time.perf_counter()
     count = rewrite([Path(one), Path(two)], Path(both))
-    return {"kept": count["kept"], "seconds": round(time.perf_counter() - began, 1)} | peaks()
+    return {"kept": count["kept"], "seconds": round(time.perf_counter() - began, 1), **peaks()}
 
 
 def verified(archive: str) -> dict[str, object]:
     found = verify(Path(archive), start_of(None))
-    return {"rollouts": found.rollouts, "wrong": dict(found.wrong), "seconds": round(found.seconds, 1)} | peaks()
+    return {"rollouts": found.rollouts, "wrong": dict(found.wrong), "seconds": round(found.seconds, 1), **peaks()}
 
 
-def peaks() -> dict[str, int]:
+def peaks() -> dict[str, object]:
     """The most memory (MB) of this process, and of the largest of those that it started."""
     own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {"peak_mb": own // 1024, "peak_of_readers_mb": children // 1024}
@@ -86,5 +86,10 @@ def peaks() -> dict[str, int]:
 
 if __name__ == "__main__":
     what, *words = sys.argv[1:]
-    commands = {"verify": rates, "memory": memory, "merge": merge, "verified": verified}
+    commands: dict[str, Callable[..., dict[str, object]]] = {
+        "verify": rates,
+        "memory": memory,
+        "merge": merge,
+        "verified": verified,
+    }
     print(json.dumps(commands[what](*words), indent=1))

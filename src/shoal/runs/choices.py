@@ -17,6 +17,7 @@ from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig
 from shoal.parallel.ranks import ALONE, Ranks
+from shoal.policy.device import free_ram
 from shoal.runs import machine
 from shoal.runs.data import has_data
 from shoal.runs.machine import expected_workers, free_cores, parameters, usable_cores
@@ -63,7 +64,7 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
         workers = expected_workers(chosen)
         peak = (1 + workers) * machine.WORKER_BYTES + max(1, workers) * machine.PASS_BYTES * max(sizes)
         peak += machine.lasting_bytes(chosen) * sum(sizes[: max(1, workers)] if chosen.policy.lora_r else sizes)
-        lines["memory"] = f"{peak / 1e9:.1f} of {machine.free_ram() / 1e9:.1f} free GB at its peak (shoal doctor)"
+        lines["memory"] = f"{peak / 1e9:.1f} of {free_ram() / 1e9:.1f} free GB at its peak (shoal doctor)"
     if "auto" in (config.evaluation.questions, config.evaluation.samples):
         samples = int(chosen.evaluation.samples)
         asked = held_out_questions(chosen)

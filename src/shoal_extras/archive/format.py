@@ -13,7 +13,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -34,7 +33,6 @@ PART_BYTES, PART_ROWS, ROW_GROUP = 8 << 20, 8192, 512
 MAX_PARTS: Final = 100_000
 LATEST: Final = 2**37  # seconds since 1970 of a row, at most: later times have no date in some programs
 NAME: Final = re.compile(r"\d{8}T\d{6}-[0-9a-f]{16}\.parquet")
-opened = lru_cache(ROW_GROUP)(open_envelope)  # once for those who look at the same row group
 TEXT, WHOLE = pa.string(), pa.int64()
 MAKER: Final = [
     *((name, TEXT) for name in ("task", "version", "config")),
@@ -88,7 +86,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
     def opened(self) -> Statement:
         """What its maker signed. Raises `Malformed` or `NewerVersion`. The signature is not checked."""
-        return opened(self.envelope)[0]
+        return open_envelope(self.envelope)[0]
 
     @classmethod
     def made(cls, envelope: bytes, question: Question | None, rewards: Sequence[float]) -> Self:
@@ -111,7 +109,7 @@ def tables(rows: Sequence[Row]) -> dict[str, pa.Table]:
     """Both tables of these rows. Raises `Malformed` or `NewerVersion`."""
     groups, answers, places = list[tuple[Any, ...]](), list[tuple[Any, ...]](), list[int]()
     for place, row in enumerate(rows):
-        said, envelope = opened(row.envelope)
+        said, envelope = open_envelope(row.envelope)
         rollout = said.rollout
         chat = row.messages and [{"role": role, "content": content} for role, content in row.messages]
         who = rollout.question_hash, said.id, name_of(said.key), said.kind, said.model, said.swarm

@@ -146,7 +146,7 @@ def test_a_run_says_what_memory_it_takes(
 ) -> None:
     monkeypatch.setattr(choices, "parameters", lambda model: 135e6)
     monkeypatch.setattr(choices, "expected_workers", lambda *_: workers)
-    monkeypatch.setattr(machine, "free_ram", lambda: 16e9)
+    monkeypatch.setattr(choices, "free_ram", lambda: 16e9)
     policy = {"device": "cpu", "lora_r": lora_r}
     run = config(here("Telling"), round={"nodes": nodes}, learner={"optim": "adamw"}, policy=policy)
     assert f"memory         {peak} of 16.0 free GB at its peak (shoal doctor)" in choose(run)[1]

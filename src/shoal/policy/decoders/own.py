@@ -54,8 +54,7 @@ class OwnDecoder:
     def __init__(self, lm: LanguageModel, placement: Placement) -> None:
         self.lm, self.placement = lm, placement
         self._graphs = Graphs(lm.model, placement) if placement.device.type == "cuda" else None
-        self._most, self._has_decoded = sys.maxsize, False
-        """Completions of a batch, at most; whether any batch had room."""
+        self._most, self._has_decoded = sys.maxsize, False  # of completions of a batch
 
     def update_weights(self) -> None:
         """Nothing to do."""
@@ -79,9 +78,8 @@ class OwnDecoder:
 
     def _answers(self, request: Request, batch: list[int], tell: OnProgress) -> list[list[Sampled]]:
         """The answers to some of the prompts, at once or as many as there is memory for."""
-        G, dialogue = request.num_generations, request.dialogue
+        G, dialogue, half = request.num_generations, request.dialogue, len(batch) // 2
         if len(batch) > max(1, self._most // G):
-            half = len(batch) // 2
             return self._answers(request, batch[:half], tell) + self._answers(request, batch[half:], tell)
         try:
             groups = sample(
@@ -103,7 +101,7 @@ class OwnDecoder:
             if not is_out_of_memory(error):
                 raise
         give_back()  # now that nothing refers to what the batch had
-        self._most = len(batch) // 2 * G
+        self._most = half * G
         said = f"memory ran out while answering {len(batch)} question(s) at once"
         if len(batch) == 1 and not self._has_decoded:
             raise UserError(f"{said}: lower --num-generations or --max-completion-length")

@@ -111,7 +111,7 @@ class Subscriptions:
         for id in chosen - self.subscribers.keys():
             with self.lock:
                 self._heard[id] = RecentKeys(HEARD)
-            heard = direct(lambda sample, id=id: self._arrived(id, sample.payload.to_bytes()))
+            heard = direct(lambda sample, id=id: self._arrived(id, sample.payload.to_bytes()))  # type: ignore[misc]
             self.subscribers[id] = session.declare_subscriber(self.keys.rollouts(id), heard)
         self._catch_up(queries, now)
         if links:
