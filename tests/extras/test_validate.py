@@ -159,7 +159,7 @@ def test_what_was_taken_for_what_and_what_to_say_if_it_is_wrong(tmp_path: Path, 
     assert f"--data '{path},prompt=COLUMN,answer=COLUMN,score=KIND' (columns: frage, loesung)" in out
     assert "1 repeat an earlier one" in out
     assert "2 contradict: rows 6, 33 ask the same and have different right answers" in out
-    assert "3 rows left out: row 34 of doubles.csv has no 'frage'" in out
+    assert "3 rows left out, as row 34 of doubles.csv has no 'frage'" in out
 
 
 def test_scorers_that_are_wrong_are_named_and_the_exit_code_says_so(tmp_path: Path, capsys: Capture) -> None:

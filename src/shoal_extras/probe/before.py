@@ -150,7 +150,7 @@ def said(ways: Sequence[Found], best: Found | None, known: bool) -> str:
         taken = max(ways, key=worth)
         right, every = (sum(counts) for counts in zip(*((sum(w.right), w.G * len(w.right)) for w in ways), strict=True))
         return (
-            f"in {len(ways)} ways, {right} of {every} answers are right, and no question has right and wrong ones; "
+            f"in {len(ways)} ways, {right} of {every} answers are right; so far no question has right and wrong ones; "
             f"taken: {taken.way.says} (--ask {taken.way.name}){before}"
         )
     shares = {one.way.name: f"{sum(one.right)} of {one.answers}" for one in ways}

@@ -88,7 +88,7 @@ class DataTask:
         parts += ["decimal comma"] if info.comma else []
         parts += [f"scored by {self.kind}" if info.answer else "without right answers"]
         parts[-1] += f"; its hash is {info.content[:12]}"
-        notes = [f"{info.skipped:,} row{'s' * (info.skipped != 1)} left out: {info.first}"] if info.skipped else []
+        notes = [f"{info.skipped:,} row{'s' * (info.skipped != 1)} left out, as {info.first}"] if info.skipped else []
         notes += [f"{info.odd_count:,} of another kind: {'; '.join(info.odd)}"] if info.odd_count else []
         notes += [f"{info.duplicates:,} repeat an earlier one"] if info.duplicates else []
         others = [one for one in info.columns if f"'{one}'" not in info.form and f"'{one}." not in info.form]
