@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
@@ -111,7 +112,9 @@ def _figures(outcome: Outcome, rows: Rows) -> list[str]:
         for until in (rounds, RECENT)
     )
     ends = f"first and last {RECENT} rounds"
+    shares = [row["gradient/peers"] for row in rows if row.get("gradient/peers") is not None]
     return [
+        *([f"peers gave       {fmean(shares):.0%} of the gradient"] if any(shares) else []),
         f"local reward     {early:.3f} -> {late:.3f} ({ends})" if rounds > RECENT else f"local reward     {late:.3f}",
         f"{rounds} round{'s' * (rounds > 1)} on {outcome.device} in {clock(outcome.seconds)}",
     ]

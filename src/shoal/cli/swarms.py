@@ -20,8 +20,7 @@ def swarm_settings(words: Sequence[str], given: dict[str, Any], quiet: bool = Fa
     """The settings `given` over those that `words` say: addresses, or an invitation alone. Of that it is shown first
     who hosts the swarm and what it asks for, unless `quiet`, and the flags may not say the same. Raises `UserError`."""
     if any(map(is_invitation, words)):
-        settings: dict[str, Any] = by_invitation("settings", words, given, quiet)
-        return settings
+        return dict(by_invitation("settings", words, given, quiet))
     return merged({"network": {"connect": words}} if words else {}, given)
 
 

@@ -185,8 +185,7 @@ def _describe(one: Validated, task: DataTask, spec: TaskSpec, cases: Sequence[As
     why = f"{right} of {len(cases)} right answers are of this kind" if right else "by these columns"
     if spec.parameters.get("score", "auto") != "auto":
         why = "as you say"
-    named = re.findall(r"'([^']+)'", task.info.form)  # that of the prompt, too
-    columns = ", ".join(dict.fromkeys([*named, *task.info.columns])) or "none"
+    columns = ", ".join(dict.fromkeys([*re.findall(r"'([^']+)'", task.info.form), *task.info.columns])) or "none"
     one.about = {
         "taken for": task.info.form,
         "rows": task.description,

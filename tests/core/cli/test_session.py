@@ -46,7 +46,7 @@ def run(tmp_path: Path) -> Path:
             folder.log(
                 [
                     {"round": round, "node": node}
-                    | ({"reward/local": 0.5} if round else {})
+                    | ({"reward/local": 0.5, "gradient/peers": 0.4} if round else {})
                     | ({} if round == 1 else {"eval/pass@1": ends[round // 2]})
                     for node, ends in held_out.items()
                 ]
@@ -60,6 +60,10 @@ def said(folder: Path, finished: bool, quiet: bool = False, config: Config | Non
     console = Console(file=file, width=80, soft_wrap=True)
     print_result(console, Ended(folder, finished), config or Config(), "run", quiet)  # type: ignore[arg-type]
     return file.getvalue()
+
+
+def test_what_peers_gave_is_said(run: Path) -> None:
+    assert "peers gave       40% of the gradient\n" in said(run, finished=True)
 
 
 def test_the_best_model_is_that_of_the_highest_held_out_figure(run: Path, tmp_path: Path) -> None:

@@ -127,8 +127,7 @@ def _folded(name: str) -> str:
 
 def _named(known: Mapping[str, str], names: Sequence[str], but: str = "") -> str:
     """The first column with one of these names; empty if there is none."""
-    found = (known[_folded(name)] for name in names if _folded(name) in known)
-    return next((column for column in found if column != but), "")
+    return next((column for name in names if (column := known.get(_folded(name), but)) != but), "")
 
 
 def _context(known: Mapping[str, str], prompt: str, rows: Sequence[Mapping[str, Any]]) -> str:
