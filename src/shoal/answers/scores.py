@@ -18,7 +18,7 @@ from shoal.rollout import canonical
 
 SCORES: Final = ("exact", "text", "number", "choice", "math")
 """The core's own kinds."""
-SCORES_VERSION: Final = 9
+SCORES_VERSION: Final = 10
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
 
 MOST_NUMBER: Final = 500

@@ -10,8 +10,7 @@
     transport -> decrypt -> intake: check, score -> receive()
 
 All queues are bounded and lose their oldest items, which are counted: training never waits for the network, nor the
-network for training. Without a link a node trains alone, and it shares as soon as the link comes. Learning nodes,
-trainers of TRL and people use it alike.
+network for training. Without a link a node trains alone, and it shares as soon as the link comes.
 """
 
 import threading

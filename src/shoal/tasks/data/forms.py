@@ -72,6 +72,8 @@ def _plain(spec: DataSpec, known: Mapping[str, str], rows: Sequence[Mapping[str,
     answer = spec.answer or _named(known, ANSWERS, prompt)
     if len(known) == 2 and not prompt and not spec.answer:
         answer, prompt = known.values()  # the last one is first
+    if not prompt and not spec.answer and "q" in known and "a" in known:
+        prompt, answer = known["q"], known["a"]
     if not prompt:
         raise UserError(f"{fault}: say --data '...,prompt=COLUMN'")
     if not answer and "reward_model" in known.values():
@@ -100,9 +102,9 @@ def field(row: Mapping[str, Any], name: str) -> Any:
 
 def _joined(row: Mapping[str, Any], before: str, asked: Any, behind: str = "") -> Any:
     """A question with the texts in these columns before and behind it."""
-    if not isinstance(asked, str) or not asked.strip():
-        return asked
     texts = (row.get(before) if before else None, asked, row.get(behind) if behind else None)
+    if not isinstance(asked, str) or not (asked.strip() or texts[2]):
+        return asked
     return "\n\n".join(one for one in texts if isinstance(one, str) and one.strip())
 
 
@@ -143,6 +145,7 @@ def _values(value: Any) -> Any:
         several = next((value[name] for name in ("text", "aliases", "spans") if name in value), None)
         if isinstance(several, list):
             return list(dict.fromkeys([*([value["value"]] if "value" in value else []), *several]))
+        return value.get("value", value)
     if isinstance(value, list) and value and all(isinstance(turn, Mapping) and "content" in turn for turn in value):
         return value[-1]["content"]  # a completion as a chat of one message
     return value
@@ -174,6 +177,7 @@ def _turns(value: Any) -> list[dict[str, Any]]:
     """Chat messages, of OpenAI's form or ShareGPT's, as role and content."""
     turns = []
     value = _cell(value)
+    value = value.get("messages") if isinstance(value, Mapping) else value
     for turn in value if isinstance(value, list) else []:
         if not isinstance(turn, Mapping):
             return []

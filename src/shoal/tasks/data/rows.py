@@ -187,6 +187,8 @@ def _answer(value: Any, column: str, gold: str) -> str:
         raise Unusable(f"has no {column!r}")
     if not isinstance(value, str):
         raise Unusable(f"has {_kind(value)} in {column!r}, and not a text or a number")
+    if re.fullmatch(r"=(?=.*(?:[A-Z]\d|\d[-+*/]))[-A-Z\d$:+*/().,;]{1,200}", value):
+        raise Unusable(f"has the formula {printable(value, 40)} in {column!r}, and not its value: save the values")
     text = _encodable(value[:MOST_BYTES], column)
     answer = _gold(text) if gold == "auto" else extract(text, gold)
     if not answer:

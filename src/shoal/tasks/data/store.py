@@ -36,7 +36,7 @@ from shoal.tasks.data.sources import is_place, sides_of, state_of
 from shoal.tasks.data.spec import DataSpec
 from shoal.untrusted import printable
 
-FORMAT: Final = 7
+FORMAT: Final = 8
 """Of the cache: what another one wrote is made again."""
 ROWS: Final = "rows.bin"
 PLACES: Final = "places.npy"

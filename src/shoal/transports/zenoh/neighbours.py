@@ -6,8 +6,6 @@ node's own, so that the swarm does not fall apart into regions that know only th
 
 A neighbour that brings usable rollouts keeps its place, however many others offer theirs. Anybody can make up offers,
 so a new neighbour is on trial: if this node lacks rollouts, the new one must bring something usable within seconds.
-
-Nothing here knows Zenoh: `subscriptions` asks and subscribes, and a simulation can run ten thousand of these.
 """
 
 from collections.abc import Callable, Collection, Iterable

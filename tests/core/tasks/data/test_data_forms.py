@@ -27,6 +27,16 @@ FORMS: list[tuple[str, dict[str, Any], str, str | list[str], str]] = [
         "choice",
     ),
     ("qa", {"Question ": "1+1?", " Answer": "2"}, "1+1?", "2", "number"),
+    ("q and a", {"id": 7, "Q": "1+1?", "A": "2"}, "1+1?", "2", "number"),
+    ("value", {"question": "1+1?", "answer": {"value": "2", "unit": ""}}, "1+1?", "2", "number"),
+    ("input alone", {"instruction": "", "input": "1+1?", "output": "2"}, "1+1?", "2", "number"),
+    (
+        "inner chat",
+        {"conversation": {"messages": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]}},
+        "1+1?",
+        "2",
+        "number",
+    ),
     ("alpaca", {"instruction": "Add one", "input": "1", "output": "2"}, "Add one\n\n1", "2", "number"),
     (
         "openai",
@@ -374,3 +384,25 @@ def test_columns_that_the_model_does_not_see_are_named(tmp_path: Path) -> None:
     assert task.question(0, 0).text in {f"Story {n}.\n\nWho {n}?" for n in range(12)}
     with pytest.raises(UserError, match="no column 'txt' for the context"):
         data_task(path=str(write(tmp_path / "z.jsonl", rows)), context="txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("single.csv", "question,answer\n'a, b?','1'\n'c, d?','2'\n"),
+        ("digits.csv", 'question,answer\n"a, b?","=""1"""\n"c, d?","=""2"""\n'),
+        ("nul.csv", 'question,answer\n"a, b?\0",1\n"c, d?\0",2\n'),
+        ("bars.txt", "| question | answer |\n|---|---|\n| a, b? | 1 |\n| c, d? | 2 |\n"),
+        ("nested.json", json.dumps({"data": {"train": [{"q": "a, b?", "a": 1}, {"q": "c, d?", "a": 2}]}})),
+    ],
+)
+def test_marks_around_cells_are_no_part_of_them(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    task = data_task(path=str(tmp_path / name))
+    assert {task._rows[n].text: task._rows[n].answer for n in range(2)} == {"a, b?": "1", "c, d?": "2"}
+
+
+def test_a_formula_without_its_value_is_no_right_answer(tmp_path: Path) -> None:
+    (tmp_path / "quiz.csv").write_text("question,answer\na?,=B2+1\n")
+    with pytest.raises(UserError, match=r"the formula =B2.1 in 'answer', and not its value: save the values"):
+        data_task(path=str(tmp_path / "quiz.csv"))
