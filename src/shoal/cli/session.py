@@ -196,7 +196,9 @@ def _stoppable(watchers: Sequence[Watcher]) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
         for watcher in watchers:
-            watcher.note("stopping after this round (Ctrl-C again: back to the last checkpoint)")
+            watcher.note(
+                "stopping when this round is done and saved (Ctrl-C again: at once, back to the last checkpoint)"
+            )
 
     with on_stop(ask):
         yield stop

@@ -35,8 +35,8 @@ from shoal.runs.watcher import Watcher
 
 Rows = Sequence[Mapping[str, Any]]
 STRANGERS: Final = (
-    "strangers      a peer's right answer keeps the words that it needs or that this node says too, and whoever plants "
-    "others is not learned from for a time; takes 1 to 6 % of a round (among friends: --shorten off)"
+    "strangers      of a peer's right answer this node learns only the words that are needed or that it says too; who "
+    "plants others teaches it nothing for a time. Takes 1 to 6 % of a round (among friends: --shorten off)"
 )
 
 
