@@ -46,7 +46,7 @@ SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "phone-rollouts": ("view=rollouts&reward=1", PHONE),
 }
 """The address of each picture, and the screen."""
-ASKED = "Calculate 17 + 25."
+ASKED = "Calculate 45 - 12."
 READY = {"ask": "textarea", "learned": ".pair", "rollouts": ".rollouts > li"}
 """What has to be there first; elsewhere a chart."""
 
