@@ -24,7 +24,7 @@ learn from. Rewards are computed by the tasks that are named as for `shoal join`
   shoal archive RELAY|PLACE FOLDER              keeps what comes; into an archive that is there, too
   shoal archive merge ONE TWO --to FOLDER       both together; the same bytes in any order
   shoal archive prune FOLDER --since 2026-11-01 --only chain_sum --live
-  shoal archive stats FOLDER --picture a.png    who, what, how much, and how much is right
+  shoal archive stats FOLDER                    who, what, how much, and how much is right
   shoal archive export FOLDER --form sft --to DATA       or preference, grpo: data sets for TRL's trainers
   shoal archive withdraw FOLDER --swarm lagoon  signed: what this node shared is left out from now on"""
 ACTIONS: Final = ("merge", "prune", "stats", "export", "withdraw")
@@ -37,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until", type=day, default=float("inf"), metavar="DAY", help="prune: ... and before")
     parser.add_argument("--live", action="store_true", help="prune: keep groups whose rewards differ")
     parser.add_argument("--form", choices=("sft", "preference", "grpo"), default="sft", help="of an export")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="stats: a picture, too (PNG)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
     parser.add_argument("--allow-code", action="store_true", help="run the code that the file names: if you trust it")
@@ -95,13 +94,11 @@ def _rewrite(args: argparse.Namespace, action: str, folders: list[Path]) -> dict
 
 def _stats(args: argparse.Namespace, action: str, folders: list[Path]) -> dict[str, Any]:
     from shoal.identity.keys import name_of
-    from shoal_extras.archive.contents import SHOWN, Stats, draw, signed_rows
+    from shoal_extras.archive.contents import SHOWN, Stats, signed_rows
 
     stats = Stats()
     for row, said in signed_rows(folders[0]):
         stats.add(row, said)
-    if args.picture:
-        draw(stats, args.picture)
     told = stats.as_object()
     if args.json:
         return told

@@ -1,6 +1,5 @@
 """What an archive has (`stats`), and its rows in forms that TRL's trainers take (`export`)."""
 
-import io
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,12 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from matplotlib.figure import Figure
 
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
-from shoal.runs.disk import write_atomically
-from shoal.untrusted import printable
 from shoal.wire.rollouts import Statement
 from shoal_extras.archive.format import CHAT, LATEST, LICENCE, Row, parts_of
 from shoal_extras.archive.reader import Reader, withdrawn
@@ -73,26 +69,6 @@ def signed_rows(archive: Path) -> Iterator[tuple[Row, Statement]]:
             for row, found in reader.pairs(archive, name):
                 if not found.reason and found.time > gone.get((found.key, found.swarm), (-1.0, b""))[0]:
                     yield row, row.opened()
-
-
-def draw(stats: Stats, path: Path) -> None:
-    """A picture (PNG): pass rates by task and model, as the archiver claims them. Raises `UserError`."""
-
-    def plain(name: str) -> str:  # in which nothing is a formula
-        return printable(name, 40).replace("$", r"\$")
-
-    figure = Figure(figsize=(10, 6), layout="tight")
-    axes = figure.subplots()
-    tasks, models = (sorted({by[at] for by in stats.scored})[:SHOWN] for at in (0, 1))
-    for number, model in enumerate(models):
-        at = [place + number * 0.8 / len(models) for place in range(len(tasks))]
-        axes.barh(at, [stats.rate(task, model) for task in tasks], 0.8 / len(models), label=plain(model))
-    axes.set_yticks(range(len(tasks)), map(plain, tasks))
-    axes.set(xlim=(0, 1), title=f"Pass rates of {stats.groups:,} rollouts of {len(stats.makers):,} keys")
-    axes.legend(frameon=False)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", metadata={"Software": None})
-    write_atomically(path, picture.getvalue())
 
 
 def export(archive: Path, form: str, to: Path) -> int:

@@ -1,15 +1,18 @@
-"""All that a node has while its trainer trains: tasks, verifier, rewards, a place in the swarm, a policy. Close it."""
+"""All that a node has while its trainer trains: tasks, verifier, rewards, a place in the swarm, and the trainer's model
+as a policy, with which shoal's decoder answers. Close it."""
 
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
 from msgspec.structs import replace
+from transformers.utils.import_utils import is_peft_available
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -21,12 +24,16 @@ from shoal.membership.settings import public_name
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
+from shoal.policy.decoders.base import Sampling
+from shoal.policy.device import Placement
 from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import LanguageModel, language_model
+from shoal.policy.products import FastLinear, use_fast_products
 from shoal.policy.reading import is_too_much
 from shoal.protocols import Grader, Swarm, UpdateResult
 from shoal.rewards import Combined, Filled, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
-from shoal.rollout import Completion, Scored
+from shoal.rollout import Completion, Question, Scored
 from shoal.runs.build import make_selection, shortens
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
@@ -35,7 +42,6 @@ from shoal.selection.pool import Pool
 from shoal.selection.shorten import Shortener
 from shoal.tasks import Tasks
 from shoal.untrusted import printable
-from shoal_extras.trl.policy import TrainerPolicy, check_stop
 
 logger = logging.getLogger("shoal")
 
@@ -248,7 +254,7 @@ class Opened:
         self._stack.close()
 
 
-def rows(batch: Sequence[Scored], policy: TrainerPolicy) -> list[dict[str, Any]]:
+def rows(batch: Sequence[Scored], policy: LanguagePolicy) -> list[dict[str, Any]]:
     """What `rollout_func` returns for each completion of `batch`, in order."""
     return [
         {
@@ -282,3 +288,65 @@ def _completed(config: Config, trainer: Any) -> Config:
     config.policy.max_completion_length = args.max_completion_length
     config.policy.temperature, config.policy.top_p = args.temperature, args.top_p
     return config.resolved()
+
+
+class TrainerPolicy(LanguagePolicy):
+    """Answers with the weights of a GRPOTrainer, as they are when it is asked."""
+
+    def __init__(self, trainer: Any, ranks: Ranks) -> None:
+        """Raises `UserError` for a model or a tokenizer that shoal cannot decode with."""
+        model, args = plain_model(trainer.model), trainer.args
+        bfloat16 = args.bf16 or model.dtype == torch.bfloat16
+        placement = Placement(trainer.accelerator.device, torch.bfloat16 if bfloat16 else torch.float32)
+        sampling = Sampling(args.temperature, args.top_p, args.max_completion_length)
+        with answering(model, placement):
+            lm = language_model(model.name_or_path, model, trainer.processing_class)
+            super().__init__(lm, sampling, placement, ranks)
+
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        with answering(self.lm.model, self.placement):
+            return super().generate(questions, num_generations, seed)
+
+    def save(self, folder: Path) -> None:
+        """Nothing: the trainer saves its model."""
+
+
+def plain_model(model: Any) -> Any:
+    """The transformers model in `model`, with its adapters if it has any. Raises `UserError` for adapters that are no
+    part of its layers."""
+    if not is_peft_available():
+        return model
+    from peft import PeftModel
+
+    if not isinstance(model, PeftModel):
+        return model
+    if model.active_peft_config.is_prompt_learning:
+        raise UserError("shoal's decoder reads adapters in layers (LoRA), not learned prompts: take a LoraConfig")
+    return model.get_base_model()
+
+
+@contextmanager
+def answering(model: Any, placement: Placement) -> Iterator[None]:
+    """Within it the model answers: without dropout or checkpoints of activations, and as fast as it can. Afterwards it
+    is as its trainer knows it."""
+    training = model.training
+    model.eval()
+    use_fast_products(model, placement.device)
+    try:
+        yield
+    finally:
+        for layer in model.modules():  # the trainer may change in place what a layer returns
+            if type(layer) is FastLinear:
+                layer.__class__ = torch.nn.Linear  # type: ignore[assignment]
+        model.train(training)
+
+
+def check_stop(trainer: Any, lm: LanguageModel) -> None:
+    """Raises `UserError` if TRL would mask answers that end as this model's do."""
+    declared = lm.model.generation_config.eos_token_id
+    ends = {lm.tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])}
+    if trainer.args.mask_truncated_completions and not lm.stop_ids <= ends:
+        raise UserError(
+            "this model has no chat template, so its answers end with their line, which TRL takes for cut short: leave "
+            "out mask_truncated_completions"
+        )
