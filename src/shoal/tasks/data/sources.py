@@ -11,8 +11,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
+import httpx2
 import msgspec
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError
 
 from shoal.errors import UserError, in_brief
 from shoal.inside import card_files, check_inside
@@ -22,6 +26,8 @@ from shoal.untrusted import parse_json, printable, read_regular
 
 OWN_SPLITS: Final = ("test", "validation")
 """Splits that are held out where nothing is said, the first that there is."""
+PATIENCE: Final = 3.0
+"""Seconds that the Hub has to answer."""
 MOST_FILES: Final = 100_000
 """Of a folder."""
 MOST_STATE: Final = 1 << 20
@@ -142,20 +148,34 @@ def _of_datasets(spec: DataSpec) -> dict[str, File]:
         raise UserError(
             f"{spec.path} is no file of data here; folders and names on the Hub need pip install 'shoal[data]'"
         ) from error
+    away = not path.is_dir() and not _reached(spec.path)
     try:
         if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
             found = datasets.load_from_disk(spec.path)
         else:
             revision = {} if path.is_dir() else {"revision": spec.revision or None}
-            found = datasets.load_dataset(spec.path, spec.subset or None, **revision)
+            with patch.object(datasets.config, "HF_HUB_OFFLINE", away or datasets.config.HF_HUB_OFFLINE):
+                found = datasets.load_dataset(spec.path, spec.subset or None, **revision)  # or from its cache
     except Exception as error:  # of the Hub, of the network, of the parsers of its files
         what = "cannot be read" if path.is_dir() else "is no file here, and cannot be read from the Hub"
-        raise UserError(f"{spec.path} {what}: {printable(' '.join(str(error).split()), 300)}") from error
+        why = "it cannot be reached: check the name and the network" if away else " ".join(str(error).split())
+        raise UserError(f"{spec.path} {what}: {printable(why, 300)}") from error
     splits = found if isinstance(found, datasets.DatasetDict) else {"train": found}
     return {
         str(name): File(partial(_of_split, split.with_format("arrow")), name=f"{spec.path} ({name})")
         for name, split in splits.items()
     }
+
+
+def _reached(name: str) -> bool:
+    """Whether the Hub answers. Without a network `datasets` tries for half a minute or longer."""
+    try:
+        HfApi().dataset_info(name, timeout=PATIENCE)
+    except httpx2.TransportError:
+        return False
+    except (HfHubHTTPError, OSError, ValueError):
+        pass  # `datasets` says so, too
+    return True
 
 
 def _named_files(path: Path) -> Iterator[str]:

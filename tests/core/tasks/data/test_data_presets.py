@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from data_files import SUMS, Rows, data_config, write
 
 from shoal.errors import UserError
 from shoal.tasks import Tasks
+from shoal.tasks.data.sources import sides_of
 from shoal.tasks.data.spec import PRESETS, data_spec
 from shoal.tasks.data.task import data_task
 
@@ -80,6 +82,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return datasets.DatasetDict(splits)
 
     monkeypatch.setattr(importlib.import_module("datasets"), "load_dataset", load_dataset)
+    monkeypatch.setattr("shoal.tasks.data.sources._reached", lambda name: True)
     return asked
 
 
@@ -160,3 +163,19 @@ def test_a_name_that_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_table_has_what_it_says() -> None:
     for preset in PRESETS.values():
         assert data_spec(json.loads(json.dumps(preset))).path == preset["path"]
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_hub_that_cannot_be_reached_is_asked_once(silent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused connection, and an address that never answers. The library alone would try six times."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1] if silent else 9}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("shoal.tasks.data.sources.PATIENCE", 0.2)
+        asked = []
+        monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: asked.append(1))
+        with pytest.raises(UserError, match="cannot be read from the Hub: it cannot be reached: check the name"):
+            sides_of(data_spec({"path": "nobody/nothing"}))
+    assert not asked
