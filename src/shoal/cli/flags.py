@@ -13,12 +13,13 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from shoal.config.load import COMMAND_LINE, make_config, merged, read_config
+from shoal.config.load import COMMAND_LINE, make_config, merged, read_config, read_run
 from shoal.config.names import from_keywords, short_names
 from shoal.config.own_code import look_in
 from shoal.config.sections import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.runs.folder import METRICS
 
 NOT_FLAGS = {"tasks.sources", "rewards"}
 """Settings for files alone."""
@@ -194,7 +195,8 @@ def config_of(
     """The settings in `file` with those that were `given` as flags over them. `only`: all that is taken from the file,
     by dotted names of settings or sections; none: everything. `below`: what holds where neither says anything. Raises
     `UserError`."""
-    settings = read_config(file) if file else {}
+    of_run = file and file.with_name(METRICS).exists()
+    settings = (read_run if of_run else read_config)(file) if file else {}
     if only:
         settings = _picked(settings, only)
     if file:

@@ -1,6 +1,8 @@
 """Settings from files and flags: read, checked, and what is wrong with them said in one line."""
 
 import difflib
+import logging
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,12 +19,14 @@ from shoal.untrusted import parse_toml, printable, read_regular
 
 MOST_BYTES: Final = 2**20
 """Of a file of settings."""
-SHOWN: Final = 120
-"""Characters of a value that a message shows."""
+SHOWN, MOST_SHOWN = 120, 400
+"""Characters of a value, and of a warning, that are shown."""
 RESUMABLE: Final = {"rounds", "threads", "checkpoint_every", "report_to"}
 """Settings that a resumed run may change."""
 COMMAND_LINE: Final = "the command line"
 """A source of settings. A message about it names flags."""
+GONE: Final = {"learner.beta": 0.0}
+"""Settings of earlier versions, and the values with which training now does the same."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
 
@@ -35,6 +39,36 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise UserError(f"{path} is not TOML as shoal reads it: {error}") from error
+
+
+def unknown_in(settings: dict[str, Any]) -> dict[str, Any]:
+    """Takes out of `settings` what this version does not know, and gives that by its dotted names."""
+    unknown = {}
+    try:
+        Config.model_validate({k: v for k, v in settings.items() if k != "version"})
+    except ValidationError as error:
+        for *above, last in [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]:
+            section: Any = settings
+            for part in above:
+                section = section[part]
+            unknown[".".join(map(str, [*above, last]))] = section.pop(last)
+    return unknown
+
+
+def ignored(settings: dict[str, Any]) -> str:
+    """Takes out of `settings` what this version does not know, and says so in a line; "" if it knows all."""
+    names = ", ".join(unknown_in(settings))
+    return names and f"settings that this version does not know are ignored: {printable(names, MOST_SHOWN)}"
+
+
+def read_run(file: Path) -> dict[str, Any]:
+    """The settings of a run, maybe of another version: a warning says what is ignored. Raises `UserError`."""
+    if line := ignored(settings := read_config(file)):
+        _warn(f"{printable(str(file))}: {line}")
+    return settings
+
+
+_warn = cache(logging.getLogger(__name__).warning)  # says each thing once
 
 
 def make_config(
@@ -98,6 +132,11 @@ def resumed_config(folder: Path, changes: dict[str, Any], allow_code: bool, netw
     if not file.exists():
         raise UserError(f"{folder} is not the folder of a run (it has no config.toml): nothing to resume")
     kept = read_config(file)
+    if changed := [f"{k} = {_shown(v)}" for k, v in unknown_in(kept).items() if v != GONE.get(k, ...)]:
+        raise UserError(
+            f"{folder} was trained with settings that this version does not have ({', '.join(changed)}), so it would "
+            "learn otherwise: resume it by the version that made it, or start a new run from its model (--model)"
+        )
     make_config(kept, str(file), allow_code)  # so that the file is blamed for what is wrong in it
     return make_config(merged(kept, changes), COMMAND_LINE, allow_code=True)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import tomli_w
 
-from shoal.config.load import make_config, read_config
+from shoal.config.load import make_config, read_run
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, read_metrics
@@ -66,7 +66,7 @@ def story_of(source: Source) -> Story | None:
         return None
     file = source.run / CONFIG
     # allowed to name code, none of which runs here
-    config = make_config(read_config(file), str(file), allow_code=True).resolved()
+    config = make_config(read_run(file), str(file), allow_code=True).resolved()
     base = config.node_models.get(source.node, config.policy.model[0])
     rows = [row for row in read_metrics(source.run) if row["node"] == source.node and row["round"] <= source.round]
     own, makers = read_makers(source.run, source.node, source.round)

@@ -105,7 +105,7 @@ def answers(known: dict[str, LanguagePolicy], folder: Path, text: str, tell: Cal
     """Tells what both models say to `text`, each time all that is said so far. `known`: models that are loaded. Raises
     `UserError`."""
     from shoal.cli.ask import ID, began_with, form_of
-    from shoal.config.load import load_config
+    from shoal.config.load import make_config, read_run
     from shoal.policy.decoders.base import OWN, Sampling
     from shoal.policy.fetch import resolve
     from shoal.policy.reading import is_too_much
@@ -114,7 +114,7 @@ def answers(known: dict[str, LanguagePolicy], folder: Path, text: str, tell: Cal
     from shoal.runs.models import build_policy
     from shoal.runs.source import source_of
 
-    config = load_config(folder / CONFIG).resolved()  # which refuses code that it names
+    config = make_config(read_run(folder / CONFIG), CONFIG).resolved()  # which refuses code that it names
     config.policy.engine, config.policy.device, config.threads = OWN, "cpu", 1
     asking: tuple[Message, ...] = ()
     wanted: list[tuple[str, str, str]] = []

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.config.load import ignored
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS, read_warnings
 from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS
@@ -77,9 +78,10 @@ class FolderSource(Source):
         except UserError:
             warnings = [f"{WARNINGS} cannot be read"]
         link = swarm["warning"] if swarm and swarm["running"] else ""
-        wrong = [*warnings, link, self._metrics.trouble, trouble, self._tables.trouble, no_status]
+        of_rounds, old = told_by(read_text(self.path))
+        wrong = [*warnings, old, link, self._metrics.trouble, trouble, self._tables.trouble, no_status]
         wrong = list(dict.fromkeys(filter(None, wrong)))  # each once
-        brief, of_rounds, lines = self.brief(), self._rounds(), node_lines(self._metrics)
+        brief, lines = self.brief(), node_lines(self._metrics)
         return {
             **brief,
             "views": ("progress", "learned", "ask", "swarm", "rollouts", "settings"),
@@ -117,7 +119,7 @@ class FolderSource(Source):
             self.look()
 
     def _rounds(self) -> int | None:
-        return rounds_in(read_text(self.path))
+        return told_by(read_text(self.path))[0]
 
     def _swarm(self) -> tuple[Data | None, str]:
         """The state of the swarm of a joined node, and why it cannot be read."""
@@ -149,10 +151,12 @@ def read_text(folder: Path) -> str:
 
 
 @lru_cache(16)
-def rounds_in(text: str) -> int | None:
-    """How many rounds settings name. A page asks again and again, and a file within bounds may take a second."""
+def told_by(text: str) -> tuple[int | None, str]:
+    """How many rounds settings name, and which ones are ignored. A page asks again and again, and a file within bounds
+    may take a second."""
     try:
-        rounds = parse_toml(text.encode()).get("rounds")
+        settings = parse_toml(text.encode())
     except ValueError:
-        return None
-    return rounds if isinstance(rounds, int) else None
+        return None, ""
+    rounds = settings.get("rounds")
+    return rounds if isinstance(rounds, int) else None, ignored(settings)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from shoal.config.load import make_config, read_config
+from shoal.config.load import make_config, read_config, read_run, resumed_config
 from shoal.config.policy import EMBEDDED, GEMMA_RATE, PRETRAINED_RATE, RATES, SMALL, default_learning_rate
 from shoal.config.sections import Section, settings_of
 from shoal.config.settings import Config
@@ -297,3 +297,37 @@ def test_gemma_has_its_own_rate_by_whatever_name_it_comes(tmp_path: Path) -> Non
 def test_settings_stay_few() -> None:
     """A new one needs evidence or a user, and takes the place of another."""
     assert len(settings_of(Config)) <= 54
+
+
+OLD = """
+seed = 3
+forgotten = "a"
+[learner]
+beta = 0.04
+[[rewards]]
+kind = "function"
+function = "my.py:score"
+lost = 1
+"""
+
+
+def test_settings_of_a_run_that_this_version_does_not_know_are_ignored_and_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(OLD)
+    for _ in range(2):
+        config = make_config(read_run(file), "run", allow_code=True)
+    assert (config.seed, config.code) == (3, ["my.py:score"])
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith(str(file))
+    assert all(name in said for name in ("forgotten", "learner.beta", "rewards.0.lost"))
+
+
+def test_a_run_is_resumed_only_where_what_is_gone_changed_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[learner]\nbeta = 0.04\n")
+    with pytest.raises(UserError, match=r"does not have \(learner\.beta = 0\.04\), so it would learn otherwise"):
+        resumed_config(tmp_path, {}, allow_code=False)
+    file.write_text("seed = 3\n[learner]\nbeta = 0.0\n")
+    assert resumed_config(tmp_path, {}, allow_code=False).seed == 3

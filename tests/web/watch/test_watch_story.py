@@ -12,7 +12,7 @@ pytest.importorskip("duckdb")
 
 from shoal.runs.folder import RunFolder
 from shoal.runs.tables import TRANSCRIPTS
-from shoal_web.watch.folder import FolderSource, read_text, rounds_in
+from shoal_web.watch.folder import FolderSource, read_text, told_by
 from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import seconds_left
 from shoal_web.watch.source import Data, Parameters, StoryQuery
@@ -84,7 +84,7 @@ def test_settings_are_shown_as_they_stand_whatever_they_are(tmp_path: Path) -> N
         (b"a = " + b"[" * 10_000, "a = " + "[" * 10_000, None),
     ):
         file.write_bytes(data)
-        assert (read_text(tmp_path), rounds_in(read_text(tmp_path))) == (text, rounds)
+        assert (read_text(tmp_path), told_by(read_text(tmp_path))[0]) == (text, rounds)
     file.write_bytes(b"x" * 10**6)
     assert len(read_text(tmp_path)) == 1 << 18
 
@@ -92,8 +92,17 @@ def test_settings_are_shown_as_they_stand_whatever_they_are(tmp_path: Path) -> N
 def test_settings_are_parsed_once_however_often_a_page_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
     monkeypatch.setattr("shoal_web.watch.folder.parse_toml", lambda data: parsed.append(data) or {"rounds": 5})
-    assert [rounds_in("rounds = 5  # once") for _ in range(3)] == [5] * 3
+    assert [told_by("rounds = 5  # once")[0] for _ in range(3)] == [5] * 3
     assert len(parsed) == 1
+
+
+def test_settings_that_this_version_does_not_know_are_a_warning(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [metric(1, "ada")])
+    (run / "config.toml").write_text("rounds = 7\n[learner]\nbeta = 0.04\n")
+    with closing(FolderSource(run, "run")) as source:
+        summary = source.summary()
+    assert summary["warnings"] == ["settings that this version does not know are ignored: learner.beta"]
+    assert summary["of_rounds"] == 7
 
 
 def test_how_long_the_rest_takes(tmp_path: Path) -> None:
