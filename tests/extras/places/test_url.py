@@ -19,7 +19,7 @@ from hub_server import COMMITS, hub
 from test_network import free_port, until
 from test_transports import Node
 
-from shoal_extras.places import transport, url
+from shoal_extras.places import store, transport
 from shoal_extras.places.files import name_of, pack
 from shoal_extras.places.store import open_store
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(url, "USUAL", (0.2, 0.0))
+    monkeypatch.setattr(store, "USUAL", (0.2, 0.0))
     monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
 
 
@@ -171,6 +171,6 @@ def test_the_client_of_the_hub_against_a_stand_in_with_its_limits() -> None:
 
 
 def test_a_node_stays_within_the_hubs_commits() -> None:
-    every, pause = url.TIMES["hf"]
+    every, pause = store.TIMES["hf"]
     assert 3600 / pause <= COMMITS - 8
     assert 3600 / every <= COMMITS / 10
