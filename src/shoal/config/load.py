@@ -29,6 +29,7 @@ GONE: Final = {"learner.beta": 0.0}
 """Settings of earlier versions, and the values with which training now does the same."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
+_warn = cache(logging.getLogger(__name__).warning)  # says each thing once
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -66,9 +67,6 @@ def read_run(file: Path) -> dict[str, Any]:
     if line := ignored(settings := read_config(file)):
         _warn(f"{printable(str(file))}: {line}")
     return settings
-
-
-_warn = cache(logging.getLogger(__name__).warning)  # says each thing once
 
 
 def make_config(

@@ -152,8 +152,7 @@ def read_text(folder: Path) -> str:
 
 @lru_cache(16)
 def told_by(text: str) -> tuple[int | None, str]:
-    """How many rounds settings name, and which ones are ignored. A page asks again and again, and a file within bounds
-    may take a second."""
+    """How many rounds settings name, and what of them is ignored. A page asks often, and a file may take a second."""
     try:
         settings = parse_toml(text.encode())
     except ValueError:

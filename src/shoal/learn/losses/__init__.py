@@ -10,7 +10,7 @@ LOSSES: Final = {
     "dr_grpo": "shoal.learn.losses.clipped:DrGRPO",
     "dapo": "shoal.learn.losses.clipped:DAPO",
     "cispo": "shoal.learn.losses.cispo:CISPO",
-    "gspo": "shoal.learn.losses.gspo:GSPO",
+    "gspo": "shoal.learn.losses.clipped:GSPO",
 }
 """Installed packages add theirs by the entry points "shoal.losses"."""
 

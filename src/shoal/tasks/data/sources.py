@@ -171,10 +171,8 @@ def _reached(name: str) -> bool:
     """Whether the Hub answers. Without a network `datasets` tries for half a minute or longer."""
     try:
         HfApi().dataset_info(name, timeout=PATIENCE)
-    except httpx2.TransportError:
-        return False
-    except (HfHubHTTPError, OSError, ValueError):
-        pass  # `datasets` says so, too
+    except (httpx2.TransportError, HfHubHTTPError, OSError, ValueError) as error:  # `datasets` says what is refused
+        return not isinstance(error, httpx2.TransportError)
     return True
 
 
