@@ -86,7 +86,7 @@ def prepare(config: Config, ask: str, console: Console) -> Prepared:
         print_paragraph(console, Text(f"{name:{LABEL}}{text}", "dim"), LABEL)
 
     if finds:
-        say("asking", f"how {model} is best asked: at most 2 min, once for these questions (--ask plain leaves it out)")
+        say("asking", f"how {model} is best asked: about 2 min, once for these questions (--ask plain leaves it out)")
     if counts:
         say("time", "about a quarter of an hour in all, by what this machine does in a trial (--rounds N)")
     found = asked(config, model, console, SECONDS if finds else 0.0, keeps=False, as_given=not finds)
