@@ -5,9 +5,8 @@
     area(curve), final(curve)
     summary(metrics)                                       # one figure of each kind for the run
 
-Held-out pass@1 and local unfiltered reward count. Reward over the training set is a diagnostic: it rises by the choice
-of what to train on alone (docs/concepts/paper.md). NaN stands for what was not measured; a measure of nothing is NaN,
-never 0. Round 0 is the evaluation before training.
+Held-out pass@1 and local unfiltered reward count; reward over the training set rises by choice alone
+(docs/concepts/paper.md). What was not measured is NaN, never 0. Round 0 is the evaluation before training.
 """
 
 import math

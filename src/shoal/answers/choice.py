@@ -32,7 +32,7 @@ def choice(text: str, options: Collection[str] | Mapping[str, str]) -> str:
     if where is None:
         return ""
     texts = options if isinstance(options, Mapping) else {}
-    patterns = _patterns(tuple(sorted({label.upper() for label in options})))
+    patterns = _patterns(options if isinstance(options, str) else tuple(options))
     said = patterns.other.sub("", patterns.listed.sub("\n", _plain(where.text))).strip()
     for one in dict.fromkeys((_CHANGED.split(said)[-1].strip(), said)):
         alone = _alone(one, where.how == "whole", patterns, texts)
@@ -74,7 +74,8 @@ _NOT = re.compile(r"\b(?:not|nicht|never)\b|n['’]t\b")
 class _Patterns:
     """What the ways of choosing one of some labels look like."""
 
-    def __init__(self, labels: tuple[str, ...]) -> None:
+    def __init__(self, labels: Collection[str]) -> None:
+        labels = sorted({label.upper() for label in labels})
         upper = f"(?:{'|'.join(map(re.escape, sorted(labels, key=len, reverse=True)))})"
         lower = f"(?:{upper.lower()})"
         named = r"option|choice|letter|answer|ans|opci[óo]n|r[ei]sp(?:o|ue)sta|antwort|r[ée]ponse"
@@ -130,7 +131,7 @@ class _Patterns:
             r"(?:(?i:\s(?:are|is)\s(?:right|correct))|,?\s(?i:leav(?:es|ing)))?[;,.]?"
         )
         """What is not chosen."""
-        marks = [rf"[(\[]?{re.escape(one)}[).:\]]\s" for one in labels[labels[:1] == ("0",) :][:3]]
+        marks = [rf"[(\[]?{re.escape(one)}[).:\]]\s" for one in labels[labels[:1] == ["0"] :][:3]]
         more = rf"(?:\n[ \t]*[(\[]?{upper}[).:\]]\s[^\n]*)*"
         between = rf"(?:(?!\s{marks[0]})[^\n]){{1,300}}?\s"
         self.listed = re.compile(rf"(?:^|(?<=\s)){between.join(marks)}[^\n]*{more}" if len(marks) > 1 else "(?!)")

@@ -185,9 +185,9 @@ def numbers_in(text: str, comma: bool = False) -> list[Found]:
         if value is not None:
             start = token.start() + (1 if token["bracket"] else 0)
             last = max(token.end(group) for group in ("number", "exponent", "ten", "power", "below", "under"))
-            written = re.sub(
-                rf"(?<=\d)[{'.' if comma else ','}' \u2009](?=\d)", "", token.string[token.start("number") : last]
-            )
+            written = token.string[token.start("number") : last]
+            groups = rf"(?<=\d)[{'.' if comma else ','}' \u2009](?=\d)"
+            written = written if written.isdigit() else re.sub(groups, "", written)
             minus = "-" if (value.value < 0) != written.startswith("-") else ""
             part = formula and (_BEFORE.search(text, max(0, start - 12), start) or _FUNCTION.match(text, token.end()))
             found.append(Found(None if part else value, minus + written, start, token.end()))

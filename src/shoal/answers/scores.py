@@ -36,7 +36,9 @@ def score(kind: str, said: str, right: str, options: Mapping[str, str] | None = 
             found = number(where.text, comma) if where else None
             if where is None or wanted is None or not _is(wanted, found):
                 return 0.0
-            return float(not is_other_unit(where.text, right, lambda value: _is(wanted, number(value, comma))))
+            return float(
+                right.isdigit() or not is_other_unit(where.text, right, lambda value: _is(wanted, number(value, comma)))
+            )
         case "choice":
             label = right if right in (options or ()) else _label(right)
             return float(label != "" and choice(said, options or labels_like(label)) == label)
@@ -79,6 +81,7 @@ def labels_like(right: str) -> str:
     return DIGITS if right.strip("()[]. ").isdigit() else LETTERS
 
 
+@lru_cache(maxsize=4096)
 def _label(right: str) -> str:
     return choice(right, labels_like(right))
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -270,7 +271,7 @@ def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
     """A loaded model and tokenizer, with what decoding needs. Raises `UserError` if no token ends an answer."""
     if model.config.model_type == "rwkv":
         model.config.rescale_every = 0  # outside training it would scale its weights where they are, and save them so
-    stop_ids = _stop_ids(model, tokenizer)
+    stop_ids = _stop_ids(name, model, tokenizer)
     if not stop_ids:
         where = (
             "tokenizer.ggml.eos_token_id in the file" if name.endswith(".gguf") else "eos_token_id in its config.json"
@@ -381,11 +382,13 @@ def _take_asking(tokenizer: Any) -> tuple[Message, ...]:
     return asking
 
 
-def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+def _stop_ids(name: str, model: Any, tokenizer: Any) -> frozenset[int]:
     ids: set[int] = set()
     text, V = model.config.get_text_config(), vocabulary(model)
     for value in (model.generation_config.eos_token_id, text.eos_token_id, tokenizer.eos_token_id):
         ids.update(_ids(value))
+    if beyond := [i for i in ids if isinstance(i, int) and i >= V]:
+        print(f"model '{name}': stop token {max(beyond)} is none of its {V} tokens: left out", file=sys.stderr)
     return frozenset(i for i in ids if isinstance(i, int) and 0 <= i < V)
 
 

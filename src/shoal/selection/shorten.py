@@ -3,8 +3,7 @@
 A policy gradient reinforces every token of a right answer, so a right answer can carry any other text. A word is
 foreign if this node hardly says it, or if its maker says it, or repeats it, five times as often as this node. Foreign
 words go, all at once or else by halves, wherever this node's own verifier gives the shorter answer the same reward. The
-node learns from what is left; a wrong answer stays as it is. All numbers count as one word here, and so do all words of
-the question: honest reasoning has new ones each time.
+node learns from what is left; a wrong answer stays as it is. All numbers count as one word here, as does the question.
 
     shortener = Shortener()
     shortener.hear(local, peers)                            # each round

@@ -1,8 +1,7 @@
 """What a judge's records say: the leaderboard.
 
 pass@1 is the share of right answers among the questions: lapsed ones are wrong, void ones are left out. Intervals are
-Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
-each other.
+Wilson's, for one node alone: nodes of a swarm learn from each other.
 
 The leaderboard counts each node's last 100 questions. A node with fewer than 50 answers has no rank. The others are
 ordered by the lower end of the interval: the luckiest of many keys stands below a node that has answered more.

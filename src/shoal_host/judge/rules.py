@@ -9,9 +9,8 @@
     rules.lapse()                            # those whose time is over: they count as wrong
     rules.forget(session)                    # its end is on disk
 
-A node has one question at a time, and no other before it has answered or its time is over. Its rounds only rise. An Ask
-or Answer that is sent again, byte for byte, gets the same reply, so that a lost connection costs nothing; different
-bytes in its place are refused. After a restart all of this is restored from the records.
+A node has one question at a time, and its rounds only rise. An Ask or Answer that is sent again, byte for byte, gets
+the same reply; different bytes are refused. After a restart the records restore all of this.
 """
 
 from __future__ import annotations

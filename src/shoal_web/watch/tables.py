@@ -2,7 +2,6 @@
 
     tables = Tables(folder)
     tables.parts(ROLLOUTS)                    # number (its first round) and path of each part, oldest first
-    tables.rows("SELECT 1 + $n AS sum", {"n": 1})
     tables.trouble                            # which parts are left out, and why
 
 A part counts if it is a regular file with the columns and a size that runs write. One that lies about its size runs

@@ -256,6 +256,15 @@ def test_constants_of_old_files_are_no_weights(tmp_path: Path) -> None:
         assert torch.equal(load(str(tmp_path), CPU).model.eval()(IDS).logits, lm.model(IDS).logits)
 
 
+def test_an_end_beyond_the_vocabulary_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lm = make_lm("llama")
+    lm.model.generation_config.eos_token_id = [lm.eos_id, 10**6]
+    lm.model.save_pretrained(tmp_path)
+    cast(Any, lm.tokenizer).save_pretrained(tmp_path)
+    assert load(str(tmp_path), CPU).stop_ids == {lm.eos_id}
+    assert "stop token 1000000 is none of its" in capsys.readouterr().err
+
+
 def test_an_end_below_zero_is_none(tmp_path: Path) -> None:
     lm = make_lm("llama")
     lm.model.generation_config.eos_token_id = -1
