@@ -47,7 +47,7 @@ SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """The address of each picture, and the screen."""
 ASKED = "Calculate 45 - 12."
-READY = {"ask": "textarea", "learned": ".pair", "rollouts": ".rollouts > li"}
+READY = {"ask": "#ask button:enabled", "learned": ".pair", "rollouts": ".rollouts > li"}
 """What has to be there first; elsewhere a chart."""
 
 

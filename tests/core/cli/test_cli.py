@@ -357,7 +357,7 @@ def test_a_run_says_where_it_is(fakes: SimpleNamespace, here: Path, capsys: Capt
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == [
         *("right", "before", "after", "blind"),
-        *("local", "3", "folder"),
+        *("peers", "local", "3", "folder"),
     ]
     assert lines[-1].split() == ["folder", "out"]
     assert [row["round"] for row in read_metrics(here / "out")] == [0, 0, 1, 1, 2, 2, 3, 3]

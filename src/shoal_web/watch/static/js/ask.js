@@ -9,7 +9,7 @@ const LONGEST = 2000;
 export class Ask {
   constructor(section) {
     this.field = h("textarea", { rows: "2", maxlength: String(LONGEST), required: true, "aria-label": "Your question", placeholder: "Your question, as the run asks its own" });
-    this.send = h("button", { type: "submit", class: "primary" }, "Ask");
+    this.send = h("button", { type: "submit", class: "primary", disabled: true }, "Ask");
     this.state = h("p", { class: "note", role: "status" });
     this.form = h("form", { class: "asking", onsubmit: (event) => { event.preventDefault(); this.ask(); } }, this.field, this.send);
     this.field.addEventListener("keydown", (event) => {
@@ -24,6 +24,7 @@ export class Ask {
 
   async update({ id }) {
     if (id === this.id) return;
+    if (!this.id) this.send.disabled = false; // until now nobody could be asked
     this.id = id;
     const { rollouts: [first] } = await ask(`runs/${id}/rollouts`, { limit: 1 });
     if (first) this.field.placeholder = "For example: " + cut(first.question.replace(/\s+/g, " "), 150);
