@@ -28,9 +28,8 @@ import torch
 import shoal
 from shoal.errors import UserError
 from shoal.learn.batch import Row
-from shoal.learn.learner import Fixed, GRPOLearner
+from shoal.learn.learner import Fixed, GRPOLearner, Sums
 from shoal.learn.peers import running_mean
-from shoal.learn.sums import Sums
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Policy, UpdateResult
 

@@ -23,9 +23,8 @@ from transformers import PreTrainedModel
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.batch import Family, Row, Trained, make_rows
-from shoal.learn.learner import Fixed, GRPOLearner
+from shoal.learn.learner import Fixed, GRPOLearner, Sums
 from shoal.learn.logprobs import CHUNK_ELEMENTS, logits, trained_hidden
-from shoal.learn.sums import Sums
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Policy, UpdateResult
 from shoal.rewards.scorer import Scorer

@@ -17,8 +17,6 @@ from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig
 from shoal.parallel.ranks import ALONE, Ranks
-from shoal.policy.device import free_ram
-from shoal.runs import machine
 from shoal.runs.data import has_data
 from shoal.runs.machine import expected_workers, free_cores, parameters, usable_cores
 from shoal.tasks import Tasks
@@ -58,13 +56,6 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     if config.learner.learning_rate == "auto" and chosen.learner.learning_rate != "auto":
         kind = "adapters" if config.policy.lora_r else "all weights"
         lines["learning rate"] = f"{chosen.learner.learning_rate:g}, for {kind} of this model (--learning-rate)"
-    sizes = [parameters(model) for model in chosen.node_models.values() if model in chosen.local_models]
-    here = chosen.policy.device == "cpu" or not torch.cuda.is_available()
-    if here and ranks.size == 1 and not chosen.round.on and 0 < max(sizes, default=0) < float("inf"):
-        workers = expected_workers(chosen)
-        peak = (1 + workers) * machine.WORKER_BYTES + max(1, workers) * machine.PASS_BYTES * max(sizes)
-        peak += machine.lasting_bytes(chosen) * sum(sizes[: max(1, workers)] if chosen.policy.lora_r else sizes)
-        lines["memory"] = f"{peak / 1e9:.1f} of {free_ram() / 1e9:.1f} free GB at its peak (shoal doctor)"
     if "auto" in (config.evaluation.questions, config.evaluation.samples):
         samples = int(chosen.evaluation.samples)
         asked = held_out_questions(chosen)

@@ -100,14 +100,14 @@ def test_what_is_given_stays_and_is_not_spoken_of() -> None:
         evaluation={"questions": 2, "samples": 3},
     )
     chosen, lines = choose(given)
-    assert [line.split()[0] for line in lines] == ["memory"]
+    assert lines == []
     assert chosen == given.resolved()
 
 
 def test_it_chooses_once() -> None:
     chosen, lines = choose(config(here("Telling"), threads=0))
     assert chosen.threads >= 1
-    assert [line.split("  ")[0] for line in lines] == ["answers", "held-out", "learning rate", "memory", "threads"]
+    assert [line.split("  ")[0] for line in lines] == ["answers", "held-out", "learning rate", "threads"]
     again, _ = choose(chosen)
     assert again == chosen
 
@@ -136,22 +136,6 @@ def test_threads_are_the_cores_that_are_free(monkeypatch: pytest.MonkeyPatch, bu
     [line] = [line for line in lines if line.startswith("threads")]
     assert f"{threads} on 4 cores" in line
     assert ("other programs" in line) == (threads < 4)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "workers", "lora_r", "peak"), [(1, 0, 0, 4.8), (4, 0, 0, 9.7), (4, 2, 0, 13.4), (4, 0, 16, 3.7)]
-)
-def test_a_run_says_what_memory_it_takes(
-    monkeypatch: pytest.MonkeyPatch, nodes: int, workers: int, lora_r: int, peak: float
-) -> None:
-    monkeypatch.setattr(choices, "parameters", lambda model: 135e6)
-    monkeypatch.setattr(choices, "expected_workers", lambda *_: workers)
-    monkeypatch.setattr(choices, "free_ram", lambda: 16e9)
-    policy = {"device": "cpu", "lora_r": lora_r}
-    run = config(here("Telling"), round={"nodes": nodes}, learner={"optim": "adamw"}, policy=policy)
-    assert f"memory         {peak} of 16.0 free GB at its peak (shoal doctor)" in choose(run)[1]
-    monkeypatch.setattr(choices, "parameters", lambda model: float("inf"))
-    assert not [line for line in choose(run)[1] if line.startswith("memory")]
 
 
 def test_a_share_of_a_large_machine_is_not_less_for_what_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
