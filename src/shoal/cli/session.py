@@ -145,7 +145,8 @@ def run_session(
         for model in config.local_models:
             check_exists(model)
     doubts = [] if resume else introduce(config, quiet)
-    from shoal.runs.session import execute, follow, ready
+    with Console(stderr=True, quiet=quiet or not is_rank_zero()).status("loading torch and transformers"):
+        from shoal.runs.session import execute, follow, ready
 
     with joined(config.policy.device) as ranks:
         watchers: list[Watcher] = []
