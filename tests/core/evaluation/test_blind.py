@@ -27,7 +27,6 @@ def test_it_is_what_saying_the_commonest_answer_gets() -> None:
     larger = baseline(TasksConfig(sources=[TaskSpec(name="larger")]), per_task=100)
     assert larger is not None
     assert larger <= 0.06
-    assert baseline(TasksConfig(sources=[TaskSpec(name="larger", parameters={"greatest": 11})])) in (1.0, None)
 
 
 def test_answers_of_pond_are_hard_to_guess() -> None:
