@@ -44,6 +44,7 @@ def test_what_models_say_in_ask_is_text(browser: Any, tmp_path: Path) -> None:
         page.route("**/ask?*", lambda route: route.fulfill(body=body, content_type="application/x-ndjson"))
         go(page, "ask")
         page.fill("#ask textarea", ALL[:2000])
+        expect(page.locator("#ask button")).to_be_enabled()
         page.keyboard.press("Enter")
         expect(page.locator("#ask .answer h3").last).to_have_text(
             f"after: ⟨202E⟩gnirts desrever⟨202C⟩ ⟨2066⟩isolate{HOSTILE[1]}"
