@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-import httpx2
 import msgspec
-from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError
 
 from shoal.errors import UserError, in_brief
 from shoal.inside import card_files, check_inside
@@ -169,6 +166,10 @@ def _of_datasets(spec: DataSpec) -> dict[str, File]:
 
 def _reached(name: str) -> bool:
     """Whether the Hub answers. Without a network `datasets` tries for half a minute or longer."""
+    import httpx2  # half a second, with the next
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
     try:
         HfApi().dataset_info(name, timeout=PATIENCE)
     except (httpx2.TransportError, HfHubHTTPError, OSError, ValueError) as error:  # `datasets` says what is refused
