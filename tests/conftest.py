@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,14 @@ def no_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tests make of a model on purpose is not kept for its next user."""
     if "shoal.policy.verdicts" in sys.modules:
         monkeypatch.setattr("shoal.policy.verdicts.cache_folder", lambda kind: Path("/dev/null") / kind)
+
+
+@pytest.fixture(autouse=True)
+def small_numbers() -> Iterator[None]:
+    """A run takes numbers below 1e-38 for 0 in all of its process: not in the tests that follow."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
 
 
 @pytest.fixture

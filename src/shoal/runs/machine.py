@@ -166,4 +166,10 @@ def place_rank(config: Config, ranks: Ranks) -> Placement:
 
 def use_threads(config: Config, ranks: Ranks = ALONE) -> None:
     """Uses as many threads as `config` says, or all usable cores, divided among the ranks of this machine."""
-    torch.set_num_threads(config.threads or max(1, usable_cores() // ranks.local_size))
+    compute_with(config.threads or max(1, usable_cores() // ranks.local_size))
+
+
+def compute_with(threads: int) -> None:
+    """With so many threads in this process, and as if numbers below 1e-38, which processors are slow with, were 0."""
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)

@@ -23,7 +23,7 @@ from shoal.policy.loading import LanguageModel, display_name, load, load_base
 from shoal.policy.lora import add_adapters, restore_adapters
 from shoal.protocols import Policy
 from shoal.rollout import seed_of
-from shoal.runs.machine import check_memory, place_rank, use_threads
+from shoal.runs.machine import check_memory, compute_with, place_rank, use_threads
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.draw import QuestionFailed
@@ -35,7 +35,7 @@ def make_nodes(
     config: Config, checkpoint: Path | None, threads: int, sources: Mapping[str, str], status: Callable[[str], None]
 ) -> dict[str, tuple[LanguagePolicy, GRPOLearner]]:
     """The policies and learners of nodes, by their names: what a worker keeps."""
-    torch.set_num_threads(threads)
+    compute_with(threads)
     policies = make_policies(config, sources, checkpoint, place_rank(config, ALONE), ALONE, status)
     kept = {n: p for n, p in zip(sources, policies, strict=True) if isinstance(p, LanguagePolicy)}
     # Its process starts when an environment has to answer, and ends with this one, however that ends.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.device import place
 from shoal.runs import machine
-from shoal.runs.machine import check_memory
+from shoal.runs.machine import check_memory, compute_with
 
 
 def config(lora_r: int = 0) -> Config:
@@ -36,3 +37,11 @@ def test_what_may_fit_is_tried(sources: dict[str, str]) -> None:
 
 def test_adapters_share_a_base() -> None:
     check_memory(config(lora_r=8), {"node-1": "big", "node-2": "big"}, place("cpu"))
+
+
+def test_numbers_that_are_slow_to_compute_with_are_0() -> None:
+    tiny = torch.full((4,), 1e-39)
+    assert (tiny * 1).any()
+    compute_with(1)
+    if torch.set_flush_denormal(True):  # not every processor can
+        assert not (tiny * 1).any()
