@@ -34,7 +34,7 @@ def run_on_ray(on: str, study: Study, folder: Path, cells: Sequence[Cell]) -> Ge
     from ray.util.queue import Queue
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     news = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
     bases, task = ray.put(pack(folder / BASES)), ray.remote(far_cell)
     waiting, running, tries = deque(range(len(cells))), dict[Any, int](), Counter[int]()

@@ -49,9 +49,9 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    ray.init(made.address, log_to_driver=False)  # by the head, which no test kills: later it may take any of them
     for _ in range(2):
         made.add_node(num_cpus=1)
-    ray.init(made.address, log_to_driver=False)
     yield made
     ray.shutdown()
     made.shutdown()
