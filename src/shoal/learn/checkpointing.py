@@ -1,7 +1,7 @@
 """Gradient checkpointing, where a training pass would keep too much: layers then keep only their inputs for the
-backward pass and compute the rest again. That takes less memory, and a third more arithmetic.
+backward pass and compute the rest again, with a third more arithmetic.
 
-    above = checkpoint_above(model, placement, token_budget=1024)    # 1024: no pass is checkpointed; 0: all are
+    budget, above = pass_lengths(model, placement, most=1024)    # above 1024: no pass is checkpointed; 0: all are
     with Checkpointing(model, above).of(2048): ...                   # a pass of 2048 tokens
 """
 
@@ -18,17 +18,20 @@ from shoal.learn.batch import Row, Trained, tensors
 from shoal.learn.logprobs import trained_hidden
 from shoal.policy.device import Placement, free_bytes
 
-COUNTED: Final = 32
-"""Tokens in the row that is counted: a multiple of 8, for the attention of GPUs treats other lengths differently."""
-KEPT_AT_MOST: Final = 2**31
-"""Bytes of activations above which layers are checkpointed."""
+COUNTED: Final = 32  # tokens in a row that is counted: GPUs attend otherwise to lengths that are no multiples of 8
+KEPT_AT_MOST: Final = 2**31  # bytes of activations, on a processor
+LONG: Final = 2048  # tokens of a pass that keep a GPU busy
 
 
-def checkpoint_above(model: Any, placement: Placement, token_budget: int, packs: bool = True) -> int:
-    """The longest pass, in tokens, that is not checkpointed. It is `token_budget`, or 0 if a single row of so many
-    tokens keeps more than a quarter of the device's free memory, or more than 2 GiB. `packs`: see `GRPOLearner`."""
-    kept = token_budget * counted_bytes(model, placement, COUNTED, packs) / COUNTED
-    return 0 if kept > min(KEPT_AT_MOST, free_bytes(placement.device) / 4) else token_budget
+def pass_lengths(model: Any, placement: Placement, most: int, packs: bool = True) -> tuple[int, int]:
+    """The most tokens in a pass, and in one that is not checkpointed: `most`, or what an eighth of a GPU's free memory
+    has room for (of a processor's a quarter, at most 2 GiB). Where that is below `LONG`, a pass of `most` tokens is
+    checkpointed. `packs`: see `GRPOLearner`."""
+    shorter, longer = (counted_bytes(model, placement, many * COUNTED, packs) for many in (1, 2))
+    free = free_bytes(placement.device)
+    room = free / 8 if placement.device.type == "cuda" else min(KEPT_AT_MOST, free / 4)
+    fits = min(most, int(room * COUNTED / (longer - shorter)))  # copies of weights are in both
+    return (fits, fits) if fits >= min(most, LONG) else (most, 0)
 
 
 def counted_bytes(model: Any, placement: Placement, length: int, packs: bool = True) -> int:

@@ -15,7 +15,7 @@ from shoal.config.policy import default_learning_rate
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError, say_once
 from shoal.learn.batch import Family, MicroBatch, Row, Trained, make_rows, micro_batches, row_families
-from shoal.learn.checkpointing import Checkpointing, checkpoint_above
+from shoal.learn.checkpointing import Checkpointing, pass_lengths
 from shoal.learn.logprobs import Prefix, separate_logprobs, takes_packed, token_logprobs
 from shoal.learn.losses import make_loss
 from shoal.learn.losses.base import Tokens
@@ -34,16 +34,14 @@ from shoal.policy.vision import vision_of
 from shoal.protocols import UpdateResult
 from shoal.rollout import Scored
 
-MAX_GRAD_NORM = 1.0
-"""Longest gradient (2-norm) that is applied; a longer one is scaled down."""
-LEAST_TOKENS = 128
-"""Where memory runs out, passes get no shorter than this: each costs much beside its tokens."""
+MAX_GRAD_NORM = 1.0  # the longest gradient (2-norm) that is applied; a longer one is scaled down
+LEAST_TOKENS = 128  # where memory runs out, passes get no shorter than this: each costs much beside its tokens
 
 
 def token_budget(model: Any) -> int:
     """The most tokens in one forward and backward pass; behind a prompt that takes more than half of them, half as
-    many. It bounds memory and changes no result. On a processor four nodes of 135 million parameters in one process
-    take some 8 GB. Pictures make long prompts, and each pass behind them costs much beside its tokens."""
+    many. It bounds memory (four nodes of 135 million parameters in one process take some 8 GB) and changes no result.
+    Pictures make long prompts, and each pass behind them costs much beside its tokens."""
     return 16_384 if model.device.type == "cuda" else 512 if vision_of(model) is None else 1024
 
 
@@ -87,8 +85,8 @@ class GRPOLearner:
         self.packs = takes_packed(policy)
         """Whether the completions of a question are computed together, behind one copy of their prompt."""
         self.optimizer = make_optimizer(self.model.parameters(), config.optim, learning_rate)
-        self.token_budget = token_budget(self.model) if self.packs else 0
-        above = checkpoint_above(self.model, policy.placement, token_budget(self.model), self.packs)
+        budget, above = pass_lengths(self.model, policy.placement, token_budget(self.model), self.packs)
+        self.token_budget = budget if self.packs else 0
         self.checkpointing = Checkpointing(self.model, above)
         self.flops = Flops.of(self.model)
         self.skipped_steps = 0
