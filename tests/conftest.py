@@ -57,7 +57,7 @@ def no_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def small_numbers() -> Iterator[None]:
-    """A run takes numbers below 1e-38 for 0 in all of its process: not in the tests that follow."""
+    """A run treats numbers below 1e-38 as 0 in its whole process. The next test does not."""
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)

@@ -170,6 +170,6 @@ def use_threads(config: Config, ranks: Ranks = ALONE) -> None:
 
 
 def compute_with(threads: int) -> None:
-    """With so many threads in this process, and as if numbers below 1e-38, which processors are slow with, were 0."""
+    """Sets the threads of this process, and treats numbers below 1e-38 as 0: processors are slow with them."""
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
